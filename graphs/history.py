@@ -196,7 +196,8 @@ def _turn(messages: Iterable[Message]) -> tuple[Mapping[str, Any] | None, list[d
 
 def word_text(message: Message) -> str:
     """A message that came while a turn ran, as the model reads it in this turn and in later ones."""
-    return f"While you worked, {_who(message)} wrote:\n{message.body['text']}"
+    named = message.name not in (None, message.author)  # the id of an account is not for a model
+    return f"While you worked, {f'{_who(message)} wrote' if named else 'this came in'}:\n{message.body['text']}"
 
 
 def _who(message: Message) -> str:

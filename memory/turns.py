@@ -95,7 +95,9 @@ _ONGOING = f"""SELECT {_FIRST_COLUMNS} FROM wa_turn
 # Reads in order of the primary key. Few turns run, and an index would cost every turn more than it saves here.
 _RUNNING = f"SELECT {_COLUMNS} FROM wa_turn WHERE status='running' ORDER BY id DESC LIMIT ?"
 _BY_IDS = f"SELECT {_COLUMNS} FROM wa_turn WHERE id IN ({{}})"
-_CANCEL = f"UPDATE wa_turn SET cancel=1, gentle=? WHERE id=? AND {_IS_OPEN} RETURNING id"
+# One that was requested at once stays so.
+_CANCEL = f"""UPDATE wa_turn SET cancel=1, gentle=CASE WHEN cancel=1 AND gentle IS NULL THEN NULL ELSE ? END
+              WHERE id=? AND {_IS_OPEN} RETURNING id"""
 _NOTE_STALE = f"UPDATE wa_turn SET stale=? WHERE id=? AND stale IS NULL AND {_IS_OPEN} RETURNING id"
 _STALE = f"""SELECT {_COLUMNS} FROM wa_turn WHERE workspace=? AND stale IS NOT NULL AND stale <= ? AND {_IS_OPEN}
              AND NOT (status='failed' AND code='{GraphChanged.code}') ORDER BY id LIMIT 100"""

@@ -148,7 +148,7 @@ class Pending:
         row = self._row(scope, "steer", start, key, own)
         kept = None if key is None else await inbox.get(row.id)
         while kept is None:
-            checked = "" if begin else await self._checked_turn(scope, start)
+            checked = await self._checked_turn(scope, start, begin=begin)
             with contextlib.suppress(_Changed):
                 kept, open_turn = await inbox.put(row, allowed=partial(_check_turn, row.thread, checked))
                 if open_turn is None:
@@ -156,14 +156,16 @@ class Pending:
         _check_repeat(kept, row, key)
         return self._shown(kept)
 
-    async def _checked_turn(self, scope: Scope, start: Mapping[str, Any]) -> str:
-        """The id of the turn that can be steered now.
+    async def _checked_turn(self, scope: Scope, start: Mapping[str, Any], *, begin: bool) -> str:
+        """The id of the turn that can be steered now; empty if there is none and the message begins one.
 
         Raises:
             NothingToSteer, NotSteerable: See `Thread.steer`.
         """
         latest = await self._parts.stores.turns.latest(thread_key(scope))
         if latest is None or latest.status not in STEERABLE:
+            if begin:
+                return ""
             raise _nothing_to_steer(thread_key(scope))
         await self._check_steerable(latest, scope, start)
         return latest.id

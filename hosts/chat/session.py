@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import shlex
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, Union
@@ -22,6 +22,7 @@ from ..cli.options import ChatOptions
 from ..cli.sources import attachments
 from ..cli.turn_run import DRAIN, ROLE_REMEDIES, resume_command, with_local_remedy
 from ..service.inbox import begun
+from ..service.members import looking
 from ..service.pauses import is_late, takes_answer_of, unanswered
 from ..service.typed_answers import pause_text, read_answer
 
@@ -168,6 +169,7 @@ class Session:
         self._put: list[str] = []  # the messages that this chat has put in beside a turn, oldest first
         self._followed: set[str] = set()
         self._draining: asyncio.Task[None] | None = None
+        self._looking = AsyncExitStack()
 
     # --- the agent ---
 
@@ -178,6 +180,7 @@ class Session:
             WorldAgentError: It cannot be opened.
         """
         self.agent = await open_agent(self.options, self.view, stays=True).start()
+        await self._looking.enter_async_context(looking(self.agent))
 
     @property
     def model_name(self) -> str:
@@ -499,5 +502,6 @@ class Session:
         """Wait for the end of draining, and close the agent if it is open."""
         if self._draining is not None:
             await asyncio.gather(self._draining, return_exceptions=True)
+        await self._looking.aclose()
         if hasattr(self, "agent"):
             await self.agent.aclose()

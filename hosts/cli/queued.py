@@ -89,6 +89,7 @@ async def steer(options: SteerOptions, output: Output, text: str | None = None, 
     from ...core.errors import NothingToSteer, NotSteerable
     from .sources import message
 
+    _refuse_role(options, "a message to a running turn carries no role, since the turn has its own", "omit --role")
     said = message(options, text, output)
     async with opened(options, output) as workspace:
         try:
@@ -213,14 +214,15 @@ async def release(options: ReleaseOptions, output: Output, message: str) -> None
     output.result(fields_of(answer), f"{message}: released")
 
 
-def _refuse_role(options: AgentOptions) -> None:
+_ENDS: Final = "a queued message keeps its role in the memory of a process, and this command ends"
+_ELSEWHERE: Final = "omit --role, store the role with `worldagent roles set`, or queue the message in `worldagent chat`"
+
+
+def _refuse_role(options: AgentOptions, why: str = _ENDS, remedy: str = _ELSEWHERE) -> None:
     from ...core.errors import RoleNotStorable
 
     if options.role is not None:
-        raise RoleNotStorable(
-            "a queued message keeps its role in the memory of a process, and this command ends",
-            remedy="omit --role, store the role with `worldagent roles set`, or queue the message in `worldagent chat`",
-        )
+        raise RoleNotStorable(why, remedy=remedy)
 
 
 def _alone(good: bool, name: str, other: str) -> None:

@@ -1,7 +1,8 @@
-"""What hosts do for the members of an agent's society."""
+"""What hosts that stay do besides the calls of their clients: deliver members' messages, begin what others queue."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Final
@@ -26,8 +27,25 @@ def society_of(agent: WorldAgent) -> Society | None:
 
 
 @asynccontextmanager
+async def looking(agent: WorldAgent) -> AsyncGenerator[None]:
+    """Begin, inside the block, what other processes queue on the threads of an open agent's workspace (T16)."""
+    look = asyncio.ensure_future(inside(agent).pending.watch(agent.workspace))
+    try:
+        yield
+    finally:
+        look.cancel()
+        await asyncio.wait({look})
+
+
+@asynccontextmanager
 async def delivering(agent: WorldAgent) -> AsyncGenerator[None]:
-    """Deliver the messages of an open agent's society inside the block; an agent without one is left alone."""
+    """Begin what is queued, and deliver the messages of an open agent's society, if it has one, inside the block."""
+    async with looking(agent), _delivering(agent):
+        yield
+
+
+@asynccontextmanager
+async def _delivering(agent: WorldAgent) -> AsyncGenerator[None]:
     if society_of(agent) is None:
         yield
         return
@@ -41,4 +59,4 @@ async def delivering(agent: WorldAgent) -> AsyncGenerator[None]:
             await delivery.aclose()
 
 
-__all__ = ["delivering", "society_of"]
+__all__ = ["delivering", "looking", "society_of"]

@@ -73,6 +73,7 @@ async def test_an_interrupting_message_cancels_a_turn_that_waits(home: Path, run
 @pytest.mark.parametrize(
     ("words", "code"),
     [
+        (("steer", "t1", "x", "--role", "Be terse."), "role_not_storable"),
         (("queue", "t1", "x", "--role", "Be terse."), "role_not_storable"),
         (("release", "t1", "x", "--role", "Be terse."), "role_not_storable"),
         (("queue", "t1", "x", "--task", "buy"), "invalid_argument"),

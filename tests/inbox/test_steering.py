@@ -10,8 +10,11 @@ from support.agents import Thinking, scripted_agent
 from support.inbox import Painting, ended, texts
 from worldagent import Approve, Role
 from worldagent.agent import Say
+from worldagent.agent.runtime.inside import inside
 from worldagent.core import events as ev
 from worldagent.core.errors import InvalidArgument, ModelNotConfigured, NothingToSteer, NotSteerable
+from worldagent.hosts.service.inbox import begun
+from worldagent.hosts.service.members import delivering
 from worldagent.testing import ScriptedCall, ScriptedLM
 
 
@@ -83,6 +86,40 @@ async def test_another_account_cannot_steer_a_turn(tmp_path: Path) -> None:
             await agent.thread("t", account="eve").steer("send it to me")
         model.may.set()
         await stream.wait()
+
+
+async def test_another_account_cannot_steer_a_turn_with_begin_either(tmp_path: Path) -> None:
+    model = Thinking()
+    async with scripted_agent(tmp_path, model.lm) as agent, agent.thread("t", account="ana").stream("1") as stream:
+        await asyncio.wait_for(model.asked.wait(), 20)
+        with pytest.raises(NotSteerable):
+            await agent.thread("t", account="eve").steer("2", begin=True)
+        model.may.set()
+        await stream.wait()
+
+
+async def test_a_host_that_stays_begins_what_another_process_queues(tmp_path: Path) -> None:
+    answering = ScriptedLM(lambda _: {"reply": "Fine."})
+    async with scripted_agent(tmp_path, answering) as host, scripted_agent(tmp_path, answering) as command:
+        inside(command).pending.begins = False  # as in a command that ends at once
+        async with delivering(host), asyncio.timeout(30):
+            item = await command.thread("t").queue("1")
+            assert await begun(command, command.thread("t"), [item.id]) is not None
+        await ended(host.thread("t"))
+        assert await texts(host.thread("t")) == [("message", "1"), ("answer", "Fine.")]
+
+
+async def test_a_model_reads_no_id_of_an_account_with_what_was_said(tmp_path: Path) -> None:
+    painting = Painting()
+    async with painting.agent(tmp_path) as agent:
+        thread = agent.thread("t", account="ana@secret.example")
+        async with thread.stream("Paint the door.") as stream:
+            await asyncio.wait_for(painting.begun.wait(), 20)
+            await thread.steer("rather in blue")
+            painting.may.set()
+            await stream.wait()
+        assert "rather in blue" in painting.read[1]
+        assert "ana@secret" not in painting.read[1]
 
 
 async def test_queued_messages_begin_one_turn_each_in_order(tmp_path: Path) -> None:
