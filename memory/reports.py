@@ -150,6 +150,7 @@ def report_row(
         "marks": sorted(said.marks) if status == "done" else [],
         "unattended": "pause",
         "guard": to.guard,
+        "model": [],
         "origin": None,
         "report": mode,
         "task": to.task,
