@@ -80,7 +80,7 @@ def describe_errors(model: type[BaseModel], failure: ValidationError, *, unknown
     for item in errors_of(failure):
         names = [name for name, _ in _within(model, item["loc"])]
         path = ".".join([within, *names] if within else names)
-        rule = _IN_JSON.get(item["type"], item["msg"])
+        rule = str(_IN_JSON.get(item["type"], item["msg"]))
         told = f"{path}: {rule}" if path else rule  # a rule about several fields has no path
         problems.append(told if names or not item["loc"] else unknown)
     return "; ".join(dict.fromkeys(problems)) or f"there are more than {MAX_ERRORS} errors"
