@@ -96,7 +96,8 @@ _ONGOING = f"""SELECT {_FIRST_COLUMNS} FROM wa_turn
 _RUNNING = f"SELECT {_COLUMNS} FROM wa_turn WHERE status='running' ORDER BY id DESC LIMIT ?"
 _BY_IDS = f"SELECT {_COLUMNS} FROM wa_turn WHERE id IN ({{}})"
 # One that was requested at once stays so.
-_CANCEL = f"""UPDATE wa_turn SET cancel=1, gentle=CASE WHEN cancel=1 AND gentle IS NULL THEN NULL ELSE CAST(? AS BIGINT) END
+_CANCEL = f"""UPDATE wa_turn
+              SET cancel=1, gentle=CASE WHEN cancel=1 AND gentle IS NULL THEN NULL ELSE CAST(? AS BIGINT) END
               WHERE id=? AND {_IS_OPEN} RETURNING id"""
 _NOTE_STALE = f"UPDATE wa_turn SET stale=? WHERE id=? AND stale IS NULL AND {_IS_OPEN} RETURNING id"
 _STALE = f"""SELECT {_COLUMNS} FROM wa_turn WHERE workspace=? AND stale IS NOT NULL AND stale <= ? AND {_IS_OPEN}
