@@ -435,7 +435,7 @@ async def begin(parts: RunnerParts, turn_id: str, work: NewTurn, lease: Lease, e
                 tiers=work.request.tiers,
                 known=engine.services.signatures,
             )
-            reports = ReportTo.read(work.request.reports)
+            reports = None if work.request.reports is None else ReportTo.read(work.request.reports)
             use = await parts.usage.open(turn_id, scope, most=None if reports is None else reports.limits)
             await _count_stored(parts, work, lease, 0 if start is None else len(start.branches) - 1)
             await parts.starts.enter(turn_id)

@@ -322,8 +322,8 @@ class Usage:
         for account, counter in days:
             counter.learn(today, used[account], Spent())
         written = kept.get(_ALL, Spent())
-        most = most or {}
-        total = LimitCounter("the turn", _least(self._limits, most), _TURN, replace(written), ends_turn=True)
+        limits, most = (_least(self._limits, most), most) if most else (self._limits, {})
+        total = LimitCounter("the turn", limits, _TURN, replace(written), ends_turn=True)
         use = Use(self, turn, scope, total, days, replace(written), bool(kept))
         ledger = use.budget.ledger
         ledger.kept = kept

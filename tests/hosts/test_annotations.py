@@ -144,6 +144,8 @@ async def test_annotations_of_the_sidecar_say_what_each_tool_does(tmp_path: Path
                 assert (hints.read_only_hint, hints.destructive_hint, hints.idempotent_hint) == (False, True, False)
                 assert "text" in given or tool.name != "converse"
                 continue
+            if tool.name in ("thread_withdraw", "thread_reorder"):  # they change a message that waits; none does here
+                continue
             before = await looked()
             await client.ask(tool.name, **given)
             after = await looked()
@@ -266,7 +268,8 @@ async def test_the_answer_of_every_tool_of_the_sidecar_matches_its_schema(tmp_pa
             check_answer(tool.name, result.structured_content, failed=result.is_error)
             if not result.is_error:
                 answered.add(tool.name)
-    assert {tool.name for tool in tools} - answered == {"resume"}  # the turn is done
+    beside = {"thread_steer", "thread_queue", "thread_reorder", "thread_release"}  # nothing runs or waits
+    assert {tool.name for tool in tools} - answered == {"resume", *beside}  # the turn is done
 
 
 class Store(MemoryStore):

@@ -76,7 +76,7 @@ async def answered(thread: Thread, role: Role | None, seen: Watch) -> None:
 @on_both
 @pytest.mark.parametrize("surface", ["message", "task"])
 async def test_role_of_a_steered_turn_is_nowhere(tmp_path: Path, database_engine: str, surface: str) -> None:
-    text, other = canary(400, "steered"), canary(300, "thread")
+    text, other = canary(400, "steered"), canary(300, "tr")
     role = Role("critic", text)
     with watch(tmp_path / "home") as seen:
         painter = Painter(seen.home)
@@ -106,7 +106,7 @@ TASK = {"worker": "clerk", "request": "Paint."}
 
 @on_both
 async def test_roles_of_queued_messages_are_nowhere(tmp_path: Path, database_engine: str) -> None:
-    text, other, late = canary(400, "call"), canary(300, "thread"), canary(200, "late")
+    text, other, late = canary(400, "call"), canary(300, "tr"), canary(200, "late")
     with watch(tmp_path / "home") as seen:
         painter = Painter(seen.home)
         async with painter.agent() as agent:

@@ -57,12 +57,12 @@ class Held:
 async def test_cancel_during_the_first_write_is_final(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begin, held = TurnRegister.begin, Held()
 
-    def slow(self: TurnRegister, record: Any, *, lease: Any, also: Any) -> None:
+    def slow(self: TurnRegister, record: Any, *, lease: Any, also: Any, **more: Any) -> None:
         def write(transaction: Any) -> None:
             also(transaction)
             held.stand()
 
-        begin(self, record, lease=lease, also=write)
+        begin(self, record, lease=lease, also=write, **more)
 
     monkeypatch.setattr(TurnRegister, "begin", slow)
     lm = answering()

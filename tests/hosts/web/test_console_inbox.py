@@ -151,7 +151,7 @@ async def test_a_turn_that_reads_no_messages_says_so_and_keeps_the_text(
         await page.goto(url)
         await expect(page.get_by_role("group", name="While the agent works")).to_be_visible()
         await enter(page, "rather in blue")
-        await expect(page.get_by_role("alert")).to_contain_text("queue the message")
+        await expect(page.get_by_role("alert")).to_contain_text("begins a turn of its own")
         await expect(page.get_by_label("Message", exact=True)).to_have_value("rather in blue")
         model.may.set()
         await running
