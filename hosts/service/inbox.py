@@ -238,6 +238,7 @@ async def thread_reorder(call: Call[ReorderArguments], workspace: Workspace) -> 
     "Release a message",
     "Let a queued message begin that waits for its role, or that could not begin.",
     effect="changes",
+    idempotent=False,
     open_world=True,
 )
 async def thread_release(call: Call[ReleaseArguments], agent: WorldAgent) -> PendingAnswer:

@@ -166,6 +166,11 @@ async def test_annotations_of_the_sidecar_say_what_each_tool_does(tmp_path: Path
             "society_approve",
             "society_send",
             "event_post",
+            "thread_steer",
+            "thread_queue",
+            "thread_release",
+            "thread_withdraw",
+            "thread_reorder",
         }
         assert {tool.name for tool in tools} - checked == runs
 
