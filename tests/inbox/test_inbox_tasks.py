@@ -189,9 +189,10 @@ async def test_turn_of_code_cannot_be_steered(tmp_path: Path) -> None:
         thread = agent.thread("t")
         turn = asyncio.ensure_future(thread.task("job", {}))
         await asyncio.wait_for(running.wait(), 20)
-        with pytest.raises(NotSteerable, match="queue"):
-            await thread.steer("in blue")
-        await thread.steer("in red", begin=True)
+        for begin in (False, True):
+            with pytest.raises(NotSteerable, match="queue"):
+                await thread.steer("in blue", begin=begin)
+        await thread.queue("in red")
         may.set()
         await turn
         await ended(thread)
