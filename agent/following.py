@@ -313,6 +313,7 @@ class EventFollower:
                 self._recorder.expected.get(self.turn_id) is expected
             ):  # otherwise it has begun meanwhile, and no news comes
                 await expected.channel.news()
+                self.turn_id = expected.turn.turn  # another turn of the thread began first, with a later id
             return None
         if page is None or page.workspace != self._workspace:
             raise UnknownTurn(

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
 from contextvars import Context
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 from ..core import Emitter
@@ -147,6 +147,12 @@ class Recording:
         """Announce a run that is about to begin, so that followers of its turn wait for it."""
         if not self.again:
             self.recorder.expected[self.turn.turn] = self
+
+    def rename(self, turn_id: str) -> None:
+        """Give the turn another id, before it begins."""
+        self.recorder.expected.pop(self.turn.turn, None)
+        self.turn = replace(self.turn, turn=turn_id)
+        self.expect()
 
     def take(self, event: TurnEvent) -> None:
         """Take an event of the run, to be written and then published."""

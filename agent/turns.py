@@ -157,12 +157,12 @@ class Trigger:
             )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RunningTurn:
     """A turn that a stream has entered.
 
     Attributes:
-        turn_id: The turn's id.
+        turn_id: The turn's id; another one, if another turn of the thread begins before it.
         thread: The id of the thread that it was begun on.
         task: Ends when the turn ends.
         next: Returns the next event; None after the last one.

@@ -21,9 +21,17 @@ from pydantic_core import PydanticSerializationError, from_json, to_jsonable_pyt
 from .errors import InvalidArgument, WorldAgentError
 
 
-def new_id(prefix: str) -> str:
-    """Return `prefix_` and 32 hex digits that sort by creation time in milliseconds (the layout of UUID version 7)."""
-    value = (time.time_ns() // 1_000_000) << 80 | int.from_bytes(os.urandom(10), "big")
+def new_id(prefix: str, *, after: str = "") -> str:
+    """Return `prefix_` and 32 hex digits that sort by creation time in milliseconds (the layout of UUID version 7).
+
+    Args:
+        prefix: The prefix.
+        after: An earlier id of the same prefix; the new one sorts after it, whatever clock made that.
+    """
+    milliseconds = time.time_ns() // 1_000_000
+    if after:
+        milliseconds = max(milliseconds, (int(after[-32:], 16) >> 80) + 1)
+    value = milliseconds << 80 | int.from_bytes(os.urandom(10), "big")
     return f"{prefix}_{value:032x}"
 
 

@@ -315,9 +315,7 @@ class TurnRegister:
     @staticmethod
     def _known(record: TurnRecord, lease: Lease) -> TurnRecord:
         if TurnRecord in lease.known:
-            newest: TurnRecord | None = lease.known[TurnRecord]
-            if newest is None or newest.id <= record.id:  # a turn that waited in line can begin after a newer one
-                lease.known[TurnRecord] = record
+            lease.known[TurnRecord] = record
         return record
 
     async def latest(self, thread: str, *, lease: Lease | None = None) -> TurnRecord | None:

@@ -246,10 +246,15 @@ class KeyedStarts:
     async def _run(self, parts: RunnerParts, keyed: Keyed, work: NewTurn) -> Turn:
         """Follow or resume the turn to its end, whichever process runs it."""
         turn = keyed.turn
-        found = await parts.recorder.log.find(turn.thread, turn.key or "")
+        found, recording = await parts.recorder.log.find(turn.thread, turn.key or ""), work.recording
+        assert recording is not None, "a turn with a key is recorded"
+
+        def begun() -> None:
+            keyed.notify(recording.turn.turn)
+
         if found is None:
             with contextlib.suppress(KeyBegun):
-                return await self._runner.running(parts, turn.turn, work, lambda: keyed.notify(turn.turn))
+                return await self._runner.running(parts, turn.turn, work, begun)
             found = await parts.recorder.log.find(turn.thread, turn.key or "")
         assert found is not None, "a key is removed only with its thread"
         if found.asked != turn.asked or not await _same_prompt(parts, found, work.request.prompt):

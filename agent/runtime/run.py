@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from traceback import clear_frames
 from typing import Any, Final
 
-from ...core import Emitter, Tier, canonical_json
+from ...core import Emitter, Tier, canonical_json, new_id
 from ...core.clock import uninterrupted
 from ...core.errors import StorageUnavailable, ThreadPaused, WorldAgentError
 from ...core.events import PauseNotified, PauseOpened, TextReplaced, TurnEnded
@@ -53,12 +53,14 @@ class TurnPath:
         turn_id: The turn's id.
         work: The turn to begin or to resume.
         emit: Where its events go.
+        renamed: Is called with its new id, if another turn of the thread has begun since it got its id.
     """
 
     parts: RunnerParts
     turn_id: str
     work: NewTurn | ResumedTurn
     emit: Emitter
+    renamed: Callable[[str], object]
     _stopped: bool = False  # interrupted by a drain, and recorded as stopped
     _kept_as: str = ""  # the thread that keeps the messages from before an edit
     _outputs: Mapping[str, Any] | None = None  # of its answer, as JSON
@@ -114,6 +116,7 @@ class TurnPath:
             if parts.hooks.around:
                 await owned.enter_async_context(parts.around(work.scope.account))
             if isinstance(work, NewTurn):
+                self._sort_last(lease)
                 begun = await begin(parts, self.turn_id, work, lease, self.emit)
                 self._kept_as = begun.kept_as
             else:
@@ -176,6 +179,19 @@ class TurnPath:
             raise KeyBegun
         await self._check_first()
         return lease
+
+    def _sort_last(self, lease: Lease) -> None:
+        """Take another id if that of the thread's newest turn is later: the newest turn of a thread is the last one.
+
+        So it is if processes wait for a thread in another order than that of their ids, and if their clocks differ.
+        """
+        latest: TurnRecord | None = lease.known.get(TurnRecord)
+        if latest is None or latest.id < self.turn_id:
+            return
+        self.turn_id = self.emit.turn_id = new_id("turn", after=latest.id)
+        if self.work.recording is not None:
+            self.work.recording.rename(self.turn_id)
+        self.renamed(self.turn_id)
 
     async def _check_first(self) -> None:
         """Make sure, now that the thread is owned, that a message of its inbox still is what begins the next turn.

@@ -72,12 +72,17 @@ class TurnStream:
         self, turn_id: str, enter: Enter, *, detach: bool = False, output: TypeAdapter[Any] | None = None
     ) -> None:
         self._output = output
-        self.turn_id = turn_id
+        self._turn_id = turn_id
         self._enter: Enter | None = enter
         self._detach = detach
         self._running: RunningTurn | None = None
         self._ended = False
         self._raised = False
+
+    @property
+    def turn_id(self) -> str:
+        """The turn's id. It can change until the turn begins, if another turn of the thread begins first."""
+        return self._turn_id if self._running is None else self._running.turn_id
 
     @property
     def turn(self) -> Turn:
@@ -113,7 +118,6 @@ class TurnStream:
         entering = enter()
         del enter
         self._running = await entering
-        self.turn_id = self._running.turn_id
         return self
 
     async def __aexit__(
@@ -435,20 +439,59 @@ class TurnRunner:
         """Start a run of a turn; its events come from a queue, or from its recording."""
 
         async def end() -> bool:
-            return await self.cancel_turn(parts, turn_id, work.scope)
+            return await self.cancel_turn(parts, running.turn_id, work.scope)
+
+        def renamed(turn_id: str) -> None:
+            running.turn_id = turn_id
+            if follower is not None:
+                follower.turn_id = turn_id
 
         recording, thread = work.recording, work.scope.thread or ""
+        follower: EventFollower | None = None
         if recording is None:
             queue = asyncio.Queue[TurnEvent | None]()
-            task = self.spawn(turn_id, _path(parts, turn_id, work, queue.put_nowait).follow())
+            task = self.spawn(turn_id, self._path(parts, turn_id, work, queue.put_nowait, renamed).follow())
             task.add_done_callback(lambda _: queue.put_nowait(None))
-            return RunningTurn(turn_id, thread, task, queue.get, end, queue.qsize, recorded=False)
+            running = RunningTurn(turn_id, thread, task, queue.get, end, queue.qsize, recorded=False)
+            return running
         recording.expect()
-        task = self.spawn(turn_id, _path(parts, turn_id, work, recording.take).follow())
+        task = self.spawn(turn_id, self._path(parts, turn_id, work, recording.take, renamed).follow())
         task.add_done_callback(lambda _: recording.close())
         workspace, run = work.scope.workspace, recording.channel
-        follower = EventFollower(parts.recorder, turn_id, workspace=workspace, after=None, run=run, deltas=work.deltas)
-        return RunningTurn(turn_id, thread, task, follower.next, end, lambda: follower.behind, recorded=True)
+        events = EventFollower(parts.recorder, turn_id, workspace=workspace, after=None, run=run, deltas=work.deltas)
+        follower = events
+        running = RunningTurn(turn_id, thread, task, events.next, end, lambda: events.behind, recorded=True)
+        return running
+
+    def _path(
+        self,
+        parts: RunnerParts,
+        turn_id: str,
+        work: NewTurn | ResumedTurn,
+        sink: Sink,
+        renamed: Callable[[str], object] = lambda turn_id: None,
+    ) -> TurnPath:
+        tap = parts.tracer.tap(work.scope)
+        if work.recording is not None and work.deltas == "none":
+            work.deltas = "answer"  # others can follow the turn
+
+        begun = isinstance(work, ResumedTurn)
+
+        def sending(event: TurnEvent) -> None:
+            nonlocal begun
+            begun = begun or isinstance(event, TurnStarted)
+            sink(event)
+            if begun:  # a turn that is refused has no trace
+                tap(event)
+            if isinstance(event, PauseNotified):
+                parts.account_events.publish(work.scope, event)
+
+        def enlist(turn_id: str) -> None:
+            if (task := asyncio.current_task()) is not None:
+                self.enlist(turn_id, task)
+            renamed(turn_id)
+
+        return TurnPath(parts, turn_id, work, Emitter(turn_id, parts.stores.clock, sending, tap), enlist)
 
     async def running(
         self, parts: RunnerParts, turn_id: str, work: NewTurn | ResumedTurn, begun: Callable[[], None]
@@ -459,7 +502,7 @@ class TurnRunner:
         recording.on_begun = begun
         recording.expect()
         try:
-            return await _path(parts, turn_id, work, recording.take).follow()
+            return await self._path(parts, turn_id, work, recording.take).follow()
         finally:
             recording.close()
 
@@ -527,25 +570,6 @@ class TurnRunner:
         self._tasks.discard(task)
         if not task.cancelled():
             task.exception()  # a detached turn reports its error in its last event; asyncio must not warn of it
-
-
-def _path(parts: RunnerParts, turn_id: str, work: NewTurn | ResumedTurn, sink: Sink) -> TurnPath:
-    tap = parts.tracer.tap(work.scope)
-    if work.recording is not None and work.deltas == "none":
-        work.deltas = "answer"  # others can follow the turn
-
-    begun = isinstance(work, ResumedTurn)
-
-    def sending(event: TurnEvent) -> None:
-        nonlocal begun
-        begun = begun or isinstance(event, TurnStarted)
-        sink(event)
-        if begun:  # a turn that is refused has no trace
-            tap(event)
-        if isinstance(event, PauseNotified):
-            parts.account_events.publish(work.scope, event)
-
-    return TurnPath(parts, turn_id, work, Emitter(turn_id, parts.stores.clock, sending, tap))
 
 
 def _origin() -> Origin | None:
