@@ -348,8 +348,7 @@ async def open_agent(spec: AgentSpec, runtime: AgentRuntime, runner: TurnRunner,
     opened.push_async_callback(runner.close)
     for start in runtime.hooks.started:
         await start()
-    if spec.settings.begin_queued:
-        runner.pending.sweep(spec.workspace)
+    runner.pending.open(spec.workspace)
     return parts
 
 

@@ -541,6 +541,16 @@ def read_output(wanted: TypeAdapter[Any], value: Any) -> Any:
     )
 
 
+def check_said(text: object) -> None:
+    """Refuse what is not the text of a message.
+
+    Raises:
+        InvalidArgument: It is not text, it is blank, or UTF-8 cannot encode it.
+    """
+    if not is_text(text):
+        raise InvalidArgument("`text` must be a non-empty string that UTF-8 can encode", remedy="send another text")
+
+
 def check_example(given: object, setting: str) -> bool:
     """Return whether a turn is begun with `example=True`.
 

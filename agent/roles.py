@@ -221,6 +221,7 @@ class ThreadRole:
         parts, checked = self._runner.parts, check_role(role)
         check_applies(checked, parts.engine.services.signatures)
         parts.resolver.threads.set(self._thread, checked, parts.settings.thread_role_ttl if ttl is None else ttl)
+        self._runner.pending.role_set(self.scope)
 
     def get(self) -> Role | None:
         """Return the role that applies to the thread's next turn, if this process has set one.

@@ -201,7 +201,7 @@ class Settings(BaseSettings):
     thread_wait: float = Field(default=30.0, ge=0, description="seconds to wait for a thread that another turn owns")
     begin_queued: bool = Field(
         default=True,
-        description="whether an agent that opens begins the messages that are queued on its threads",
+        description="whether the agent begins the messages that are queued on its threads; else another process does",
     )
     background_of_thread: int = Field(
         default=4, ge=1, le=1000, description="background tasks that one conversation can have at a time"

@@ -13,6 +13,7 @@ from ..core.errors import InvalidArgument, ScheduleInvalid
 from ..core.validation import is_line, is_text, storable_json
 from ..graphs import Composed
 from ..harness.function import check_name
+from .choices import check_said
 from .requests import Say, Skill, Task
 
 STRICT: Final = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
@@ -183,6 +184,7 @@ def start_of(request: Start | Say | Task | Skill) -> Start:
             )
     match request:
         case Say():
+            check_said(request.text)
             return StartMessage(request.text, request.inputs or {})
         case Task(params=params):
             stored = params.model_dump(mode="json") if isinstance(params, BaseModel) else params

@@ -15,7 +15,7 @@ from ..core.errors import InvalidArgument, UnknownSkill
 from ..core.events import Deltas
 from ..core.pauses import Pause
 from ..core.scope import MEMBER_ACCOUNT
-from ..core.validation import check_line, is_text
+from ..core.validation import check_line
 from ..graphs import SKILL, Composed, TurnRequest
 from ..harness.inside import Inside, Origin
 from ..harness.worker import REQUEST
@@ -27,7 +27,16 @@ from ..memory.examples import Feedback
 from ..memory.inbox import InboxRow
 from ..role_resolution import Role
 from ..role_resolution.role import check_role, refuses_texts
-from .choices import TurnModel, check_example, check_guard, check_skills, check_unattended, output_type, turn_models
+from .choices import (
+    TurnModel,
+    check_example,
+    check_guard,
+    check_said,
+    check_skills,
+    check_unattended,
+    output_type,
+    turn_models,
+)
 from .requests import Edit, Replay, Request, Resume, Say, Scheduled, Skill, StartOptions, Task, TurnOptions
 from .roles import ThreadRole
 from .runtime import Resumption, TurnRunner
@@ -339,6 +348,17 @@ class Thread:
         """Return the messages that wait on this thread, in the order in which they are read: steering comes first."""
         return await self._runner.pending.queued(self.scope)
 
+    async def pending(self, message_id: str) -> PendingMessage:
+        """Return a message that came beside a turn, waiting or not: its `turn_id` is the turn that it began or steered.
+
+        Args:
+            message_id: The id, from `steer`, `queue` or `queued`.
+
+        Raises:
+            UnknownMessage: The thread has no such message, or it was withdrawn.
+        """
+        return await self._runner.pending.find(self.scope, _checked_id(message_id))
+
     async def withdraw(self, message_id: str) -> bool:
         """Delete a message that waits; False if it was read, or there is none of this id."""
         return await self._runner.pending.withdraw(self.scope, _checked_id(message_id))
@@ -556,8 +576,7 @@ class Thread:
         return check_example(asked.example, self._runner.parts.settings.examples)
 
     def _message(self, text: str, model: TurnModel) -> TurnRequest:
-        if not is_text(text):
-            raise InvalidArgument("`text` must be a non-empty string that UTF-8 can encode", remedy="send another text")
+        check_said(text)
         return TurnRequest("message", self.scope, self._named({"text": text}), model=turn_models(model))
 
     def _said(self, asked: Say) -> TurnRequest:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ...core import ROOT, ModelUsage, Scope, check_id, digest, new_id
 from ...core.errors import InvalidArgument, LimitReached, NothingToSteer, NotSteerable, RoleNotStorable
-from ...core.validation import is_text
 from ...harness.inside import Inside
 from ...memory import TurnRecord, TurnStatus, thread_key
 from ...memory.inbox import InboxRow
@@ -130,8 +129,6 @@ class BackgroundTask:
             NotSteerable: It runs code without a model's loop.
             InvalidArgument: The text or the key is invalid.
         """
-        if not is_text(text):
-            raise InvalidArgument("`text` must be a non-empty string that UTF-8 can encode", remedy="send another text")
         start = self.thread._start(Say(text))
         await self.say(start, None if key is None else check_id("key", key))
 

@@ -29,7 +29,7 @@ from ...core.errors import (
 )
 from ...core.events import BackgroundReported, TurnEvent
 from ...memory import TurnRecord, thread_key
-from ...memory.inbox import MOST, STEERABLE, InboxKind, InboxRow
+from ...memory.inbox import MOST, STEERABLE, Inbox, InboxKind, InboxRow
 from ...role_resolution import Role
 from ...role_resolution.role import check_role
 from ..settings import Unset
@@ -100,6 +100,12 @@ class Pending:
         self._call_roles: dict[tuple[str, str], Role] = {}  # by thread and message; in memory alone (R9)
         self._draining: dict[str, asyncio.Task[None]] = {}
         self._again: set[str] = set()  # threads to look at once more
+        self._roleless: set[str] = set()  # threads whose first message waits for a role
+
+    def open(self, workspace: str) -> None:
+        """Begin what waits in the workspace of an agent that opens, unless it leaves that to other processes."""
+        self.begins = self.begins and self._parts.settings.begin_queued
+        self.sweep(workspace)
 
     def sweep(self, workspace: str) -> None:
         """Begin, in the background, what waits on all threads of a workspace."""
@@ -147,6 +153,8 @@ class Pending:
         inbox, own = self._parts.stores.inbox, self._parts.resolver.threads.get(scope)
         row = self._row(scope, "steer", start, key, own)
         kept = None if key is None else await inbox.get(row.id)
+        if kept is None:
+            await self._count(row, key=None)
         while kept is None:
             checked = await self._checked_turn(scope, start, begin=begin)
             with contextlib.suppress(_Changed):
@@ -192,6 +200,7 @@ class Pending:
         call = check_role(role) if isinstance(role, Role) else None
         own = None if role is None else self._parts.resolver.threads.get(scope)
         row = self._row(scope, "queue", start, key, own, call)
+        await self._count(row, key=key)
         made, open_turn = await self._parts.stores.inbox.put(
             row, first=first, allowed=lambda turn, status, unread: _check_room(row.thread, unread)
         )
@@ -225,6 +234,16 @@ class Pending:
             id=id, thread=thread, scope=scope, kind=kind, start=start, role=role, at=parts.stores.clock.now()
         )
 
+    async def _count(self, row: InboxRow, *, key: str | None) -> None:
+        """Count a message for the limits of what its account and the workspace can store today, unless it is there.
+
+        Raises:
+            LimitReached: It is more than that.
+        """
+        usage, inbox = self._parts.usage, self._parts.stores.inbox
+        if usage.limits_stored and (key is None or await inbox.get(row.id) is None):
+            await usage.store(row.scope, size=len(canonical_json(row.start["start"]).encode("utf-8")))
+
     # --- looking, and changing --------------------------------------------------------------------------------------
 
     async def queued(self, scope: Scope) -> tuple[PendingMessage, ...]:
@@ -237,10 +256,7 @@ class Pending:
         Raises:
             UnknownMessage: The thread has no such message.
         """
-        row = await self._parts.stores.inbox.get(id)
-        if row is None or row.thread != thread_key(scope):
-            raise _unknown(id)
-        return self._shown(row)
+        return self._shown(await row_of(self._parts.stores.inbox, scope, id))
 
     async def withdraw(self, scope: Scope, id: str) -> bool:
         """Delete a message that waits; False if it does not."""
@@ -286,6 +302,11 @@ class Pending:
     def wake(self, scope: Scope) -> None:
         """Begin what waits on a thread, if it can begin now, after what this process begins there already."""
         self._look(thread_key(scope))
+
+    def role_set(self, scope: Scope) -> None:
+        """Begin what waits on a thread for the role that it now has."""
+        if thread_key(scope) in self._roleless:
+            self.wake(scope)
 
     def _look(self, key: str) -> None:
         if key in self._draining:
@@ -353,7 +374,11 @@ class Pending:
         if latest is not None and (latest.status == "paused" or (may_succeed_later(latest) and not latest.given_up)):
             return None
         row = first_of(unread)
-        return row if row is not None and self._has_role(row) else None
+        self._roleless.discard(key)
+        if row is None or self._has_role(row):
+            return row
+        self._roleless.add(key)
+        return None
 
     async def _begun(self, row: InboxRow) -> bool:
         """Begin, or resume, the turn of a message and wait for it; False if it cannot go on now."""
@@ -371,18 +396,30 @@ class Pending:
             code, later = error.code, error.retryable and isinstance(error, HostError)
         except Exception as error:  # tools can raise anything, and the messages after it begin their turns
             _LOG.warning("the turn of message %s of thread %r raised %s", row.id, row.thread, type(error).__name__)
-        found = await stores.inbox.get(row.id)
-        if found is not None and found.turn is not None:  # its turn began, and failed, which its events say
-            record = await stores.turns.get(found.turn)
+        now = await stores.inbox.get(row.id)
+        if now is not None and now.turn is not None:  # its turn began, and failed, which its events say
+            record = await stores.turns.get(now.turn)
             if record is None or record.status not in ("running", "stopped"):
                 return True
             _LOG.warning("the turn %s of thread %r cannot resume: %s", record.id, row.thread, code)
             return False
-        if found is None or later:
-            return found is None
+        if now is None or later:
+            return now is None
         _LOG.warning("the message %s of thread %r cannot begin a turn: %s", row.id, row.thread, code)
         await stores.inbox.fail(row.id, code)
         return True
+
+
+async def row_of(inbox: Inbox, scope: Scope, id: str) -> InboxRow:
+    """Find a message of a thread, read or not.
+
+    Raises:
+        UnknownMessage: The thread has no such message.
+    """
+    row = await inbox.get(id)
+    if row is None or row.thread != thread_key(scope):
+        raise _unknown(id)
+    return row
 
 
 def shown(row: InboxRow, *, has_role: bool) -> PendingMessage:
@@ -489,4 +526,4 @@ def _unknown(id: object) -> UnknownMessage:
     return UnknownMessage(f"no message {shown} waits on this thread", remedy="use an id from queued()")
 
 
-__all__ = ["INBOX_KEY", "Pending", "PendingMessage", "in_order", "new_order", "shown"]
+__all__ = ["INBOX_KEY", "Pending", "PendingMessage", "in_order", "new_order", "row_of", "shown"]

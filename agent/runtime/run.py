@@ -582,7 +582,8 @@ async def _count_stored(parts: RunnerParts, work: NewTurn, lease: Lease, kept: i
     """
     if not parts.usage.limits_stored:
         return
-    size = len(canonical_json(work.request.body).encode("utf-8", "surrogatepass"))
+    # A message of an inbox has counted when it was put in.
+    size = 0 if work.inbox else len(canonical_json(work.request.body).encode("utf-8", "surrogatepass"))
     size += sum(len(item.data) for item in work.loaded if item.data is not None)
     key = work.request.thread_key
     there = await parts.stores.turns.latest(key, lease=lease) is not None or await parts.stores.branches.taken(key)

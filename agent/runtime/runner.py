@@ -18,7 +18,7 @@ from typing import Any, Final, Self, TypeVar
 from pydantic import TypeAdapter
 
 from ...core import ROOT, Emitter, Scope, check_id, new_id
-from ...core.errors import AgentClosed, WorldAgentError
+from ...core.errors import AgentClosed, InvalidArgument, WorldAgentError
 from ...core.events import Deltas, PauseNotified, TurnEvent, TurnStarted
 from ...graphs import TurnRequest
 from ...harness.inside import Inside, Origin
@@ -34,7 +34,7 @@ from ..requests import Replay
 from ..turns import RunningTurn, Turn, cancel_once
 from .branches import Again, Edited, run_again
 from .keys import KeyedStarts, request_digest
-from .pending import Pending
+from .pending import INBOX_KEY, Pending
 from .resume import resumable, take_answers
 from .run import TurnPath
 from .work import NewTurn, ResumedTurn, Resumption, RunnerParts
@@ -305,6 +305,10 @@ class TurnRunner:
         turn = RecordedTurn(turn=new_id("turn"), thread=request.thread_key)
         if key is not None:
             turn = replace(turn, key=check_id("key", key), asked=request_digest(request))
+            if key.startswith(INBOX_KEY) and not inbox:
+                raise InvalidArgument(
+                    f"keys that begin with {INBOX_KEY!r} are those of queued messages", remedy="use another key"
+                )
         if detach or key is not None:
             work.recording = Recording(self.parts.recorder, turn)
         enter = partial(self._started, self.parts, turn.turn, work, detach=detach, interrupt=interrupt)

@@ -200,7 +200,7 @@ class PromptRun:
         """Follow the turns that messages beside the prompt begin, in order; returns why the last one ended."""
         session = self._session
         while session.injected:
-            found = await self._unless_ended(begun(self._agent, self._thread, session.injected))
+            found = await self._unless_ended(begun(self._thread, session.injected))
             if found is None or found.turn_id is None:
                 break
             if found.turn_id in session.followed:

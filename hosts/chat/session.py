@@ -442,7 +442,7 @@ class Session:
         """
         while self._put and self.waiting is None and self._draining is None:
             with self._working():
-                found = await begun(self.agent, self.thread, self._put)
+                found = await begun(self.thread, self._put)
             if found is None:
                 return
             if found.turn_id is not None and found.turn_id not in self._followed:

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias, Union
 
 from ...agent.memory import WorkspaceMemory
-from ...agent.runtime.pending import PendingMessage, in_order, new_order, shown
+from ...agent.runtime.pending import PendingMessage, in_order, new_order, row_of, shown
 from ...agent.stores import Stores
 from ...agent.threads import Branching, ThreadFilters, ThreadRegister, ThreadState, ThreadStatus
 from ...core import Clock, Scope, check_id
@@ -139,6 +139,11 @@ class HomeThread:
         """As `Thread.queued`. A message that was queued under a role waits for it here: a home has no such role."""
         rows = await self.stores.inbox.unread(thread_key(self.scope))
         return tuple(shown(row, has_role=row.role is None) for row in in_order(rows))
+
+    async def pending(self, message_id: str) -> PendingMessage:
+        """As `Thread.pending`."""
+        row = await row_of(self.stores.inbox, self.scope, message_id)
+        return shown(row, has_role=row.role is None)
 
     async def withdraw(self, message_id: str) -> bool:
         """As `Thread.withdraw`. The next process that opens begins what waited behind it."""

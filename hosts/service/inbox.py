@@ -12,7 +12,6 @@ from pydantic_core import PydanticCustomError
 
 from ...agent import UNSET
 from ...agent.requests import Say, Skill, Task
-from ...agent.runtime.inside import inside
 from ...agent.runtime.pending import PendingMessage
 from ...core.errors import UnknownMessage
 from ..bounds import MAX_TEXT
@@ -89,6 +88,16 @@ class WaitingArguments(ThreadArguments):
     """Arguments of `thread_withdraw`."""
 
     message: Label = Field(description="the id of a message that waits", examples=["inbox-3f2a9c0d"])
+
+
+class QueuedArguments(ThreadArguments):
+    """Arguments of `thread_queued`."""
+
+    message: Label | None = Field(
+        default=None,
+        description="the id of one message, waiting or not; null: all that wait",
+        examples=["inbox-3f2a9c"],
+    )
 
 
 class ReleaseArguments(WaitingArguments):
@@ -202,10 +211,20 @@ async def thread_queue(call: Call[QueueArguments], agent: WorldAgent) -> Pending
     return _answer(await putting)
 
 
-@operation("List queued messages", "The messages that wait on a thread, in the order in which they are read.")
-async def thread_queued(call: Call[ThreadArguments], workspace: Workspace) -> QueuedAnswer:
-    """Return the messages that wait on a thread."""
-    return QueuedAnswer(messages=list(map(_record, await one_thread(call, workspace).queued())))
+@operation(
+    "List queued messages",
+    "The messages that wait on a thread, in the order in which they are read; or one message, with the turn that it "
+    "began or steered.",
+)
+async def thread_queued(call: Call[QueuedArguments], workspace: Workspace) -> QueuedAnswer:
+    """Return the messages that wait on a thread, or one.
+
+    Raises:
+        UnknownMessage: The thread has no such message, or it was withdrawn.
+    """
+    thread, message = one_thread(call, workspace), call.given.message
+    found = await thread.queued() if message is None else [await thread.pending(message)]
+    return QueuedAnswer(messages=list(map(_record, found)))
 
 
 @operation("Withdraw a message", "Delete a message that waits on a thread.", effect="changes")
@@ -253,22 +272,20 @@ async def thread_release(call: Call[ReleaseArguments], agent: WorldAgent) -> Pen
     return _answer(await thread.release(call.given.message, role=role_of(call.given.role)))
 
 
-async def begun(agent: WorldAgent, thread: Thread, put: list[str]) -> PendingMessage | None:
+async def begun(thread: Thread, put: list[str]) -> PendingMessage | None:
     """Wait until a message has begun its turn, or a turn has read it.
 
     Args:
-        agent: The agent, which begins what waits.
         thread: The thread.
         put: The ids of messages, oldest first. Those that are returned, or cannot begin by themselves, are taken out.
 
     Returns:
         The first of the messages; None if none is left, or the thread's turn waits, failed or was interrupted.
     """
-    pending = inside(agent).pending
     while put:
         found: PendingMessage | None = None
         with suppress(UnknownMessage):  # it was withdrawn
-            found = await pending.find(thread.scope, put[0])
+            found = await thread.pending(put[0])
         if found is None or found.waits_for in ("role", "error"):
             del put[0]
         elif found.waits_for is None:

@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 
-from support.agents import Thinking, scripted_agent
+from support.agents import Thinking, scripted_agent, state_of
 from support.inbox import Painting, ended, texts
 from worldagent import Approve, Role
 from worldagent.agent import Say
-from worldagent.agent.runtime.inside import inside
 from worldagent.core import events as ev
-from worldagent.core.errors import InvalidArgument, ModelNotConfigured, NothingToSteer, NotSteerable
+from worldagent.core.errors import InvalidArgument, ModelNotConfigured, NothingToSteer, NotSteerable, UnknownMessage
 from worldagent.hosts.service.inbox import begun
 from worldagent.hosts.service.members import delivering
 from worldagent.testing import ScriptedCall, ScriptedLM
@@ -100,11 +99,11 @@ async def test_another_account_cannot_steer_a_turn_with_begin_either(tmp_path: P
 
 async def test_a_host_that_stays_begins_what_another_process_queues(tmp_path: Path) -> None:
     answering = ScriptedLM(lambda _: {"reply": "Fine."})
-    async with scripted_agent(tmp_path, answering) as host, scripted_agent(tmp_path, answering) as command:
-        inside(command).pending.begins = False  # as in a command that ends at once
+    leaving: dict[str, Any] = {"settings": {"begin_queued": False}}  # as in a command that ends at once
+    async with scripted_agent(tmp_path, answering) as host, scripted_agent(tmp_path, answering, **leaving) as command:
         async with delivering(host), asyncio.timeout(30):
             item = await command.thread("t").queue("1")
-            assert await begun(command, command.thread("t"), [item.id]) is not None
+            assert await begun(command.thread("t"), [item.id]) is not None
         await ended(host.thread("t"))
         assert await texts(host.thread("t")) == [("message", "1"), ("answer", "Fine.")]
 
@@ -237,6 +236,59 @@ async def test_a_message_queued_under_a_role_waits_for_a_process_that_has_it(tmp
         await ended(thread)
         assert await thread.queued() == ()
         assert [bool(each) and "pirate" in str(each) for each in roles] == [True, False]
+
+
+async def test_a_message_that_waits_for_the_role_of_its_thread_begins_once_that_is_set(tmp_path: Path) -> None:
+    pirate = Role("pirate", "Talk like a pirate.")
+    model = Thinking()
+    async with scripted_agent(tmp_path, model.lm) as agent:
+        thread = agent.thread("t")
+        thread.role.set(pirate)
+        async with thread.stream("1"):
+            await thread.queue("2")
+    model.may.set()
+    async with scripted_agent(tmp_path, model.lm) as agent:
+        thread = agent.thread("t")
+        await ended(thread)
+        assert [each.waits_for for each in await thread.queued()] == ["role"]
+        thread.role.set(Role("sailor", "Talk like a sailor."))
+        await ended(thread)
+        assert [each.waits_for for each in await thread.queued()] == ["role"]
+        thread.role.set(pirate)
+        await ended(thread)
+        assert await thread.queued() == ()
+
+
+async def test_a_message_names_the_turn_that_it_began_or_steered(tmp_path: Path) -> None:
+    painting = Painting()
+    async with painting.agent(tmp_path) as agent:
+        thread = agent.thread("t")
+        async with thread.stream("Paint the door.") as stream:
+            await asyncio.wait_for(painting.begun.wait(), 20)
+            word, item = await thread.steer("rather in blue"), await thread.queue("And then?")
+            assert [(await thread.pending(each.id)).turn_id for each in (word, item)] == [None, None]
+            painting.may.set()
+            await stream.wait()
+        await ended(thread)
+        assert (await thread.pending(word.id)).turn_id == stream.turn_id
+        assert (await thread.pending(item.id)).turn_id == (await state_of(thread)).turn_id
+        with pytest.raises(UnknownMessage, match=item.id):
+            await agent.thread("other").pending(item.id)
+
+
+@pytest.mark.parametrize("text", ["", " ", "\ud800", 5])
+async def test_what_is_not_a_text_is_refused(tmp_path: Path, text: Any) -> None:
+    async with scripted_agent(tmp_path, Thinking().lm) as agent:
+        thread = agent.thread("t")
+        for say in (thread.steer, thread.converse, lambda text: thread.queue(Say(text))):
+            with pytest.raises(InvalidArgument, match="`text` must be a non-empty string"):
+                await say(text)
+
+
+async def test_a_key_of_a_queued_message_is_refused_to_others(tmp_path: Path) -> None:
+    async with scripted_agent(tmp_path, Thinking().lm) as agent:
+        with pytest.raises(InvalidArgument, match=r"'inbox:'.*use another key"):
+            await agent.thread("t").converse("Hello", key="inbox:1")
 
 
 async def test_a_queued_message_keeps_the_model_of_its_turn(tmp_path: Path) -> None:

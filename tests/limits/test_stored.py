@@ -1,13 +1,16 @@
 """What an account stores in a day has limits, as its calls and tokens have (H4)."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support.agents import answering, scripted_agent
+from support.agents import Thinking, answering, scripted_agent
 from support.homes import rows
+from support.inbox import ended, texts
 from worldagent import Memory, Settings, WorldAgent
+from worldagent.agent import Say
 from worldagent.core.errors import LimitReached, SettingsInvalid
 from worldagent.core.scope import account_of
 from worldagent.scheduling import Cron, Schedule, Schedules, StartMessage
@@ -59,6 +62,26 @@ async def test_an_account_stores_so_many_bytes_a_day(tmp_path: Path) -> None:
         await agent.attachments.add(b"z" * 4000)
         await clock.advance(86_400)
         await agent.attachments.add(b"z" * 4000, account="ana")
+
+
+async def test_messages_beside_a_turn_count_once(tmp_path: Path) -> None:
+    thinking = Thinking()
+    async with scripted_agent(tmp_path, thinking.lm, settings={"account_limits": {"bytes": 5_000}}) as agent:
+        thread = agent.thread("a", account="ana")
+        async with thread.stream("Hello.") as stream:
+            await asyncio.wait_for(thinking.asked.wait(), 20)
+            for _ in range(2):
+                await thread.queue(Say("x" * 2000, key="1"))
+            await thread.steer("y" * 2000)
+            for more in (thread.steer("z" * 2000), thread.queue("z" * 2000)):
+                with pytest.raises(LimitReached, match="'ana' reached its limit of 5000 bytes a day"):
+                    await more
+            thinking.may.set()
+            await stream.wait()
+        await ended(thread)
+        assert await thread.queued() == ()
+        said = [text for kind, text in await texts(thread) if kind == "message"]
+        assert said == ["Hello.", "y" * 2000, "x" * 2000]
 
 
 @pytest.mark.parametrize("wrong", [{"byte": 1}, {"bytes": -1}, {"threads": 1.5}, {"bytes": float("inf")}])

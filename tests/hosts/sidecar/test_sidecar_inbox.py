@@ -53,6 +53,8 @@ async def test_a_running_turn_is_steered_and_the_events_say_so(tmp_path: Path) -
         assert [each["id"] for each in (await ben("thread_queued", thread="shared"))["messages"]] == [word["id"]]
         painting.may.set()
         assert (await running)["turn"]["text"] == "in blue"
+        [read] = (await ben("thread_queued", thread="shared", message=word["id"]))["messages"]
+        assert (read["id"], read["turn_id"]) == (word["id"], (await running)["turn"]["id"])
         [taken] = [each for each in ana.events if isinstance(each, MessageTaken)]
         assert (taken.id, taken.author, taken.name, taken.text) == (word["id"], "ana", "Ana", word["text"])
         [said] = [each for each in (await ana("history", thread="shared"))["messages"] if each["kind"] == "word"]
