@@ -96,7 +96,7 @@ class QueuedArguments(ThreadArguments):
     message: Label | None = Field(
         default=None,
         description="the id of one message, waiting or not; null: all that wait",
-        examples=["inbox-3f2a9c"],
+        examples=["inbox-3f2a9c0d"],
     )
 
 
