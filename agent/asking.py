@@ -155,7 +155,9 @@ class Asking:
 
     def _take_over(self, name: str, hooks: Any, known: Collection[Any]) -> None:
         """Ask the hooks of this name that the capability has added."""
-        make: Callable[[str, Any], Any] = {"around": self._around, "marks": self._marks}.get(name, self._hook)
+        make: Callable[[str, Any], Any] = {"around": self._around, "marks": self._marks, "ended": self._ended}.get(
+            name, self._hook
+        )
         places = [each for each in hooks if each not in known] if name == "aged" else range(len(known), len(hooks))
         for place in places:
             hooks[place] = make(f"the hook {name!r}", hooks[place])
@@ -166,6 +168,13 @@ class Asking:
                 return await hook(*given)
 
         return asked
+
+    def _ended(self, what: str, hook: Callable[[], object]) -> Callable[[], None]:
+        def told() -> None:
+            with self(what, over=True):
+                hook()
+
+        return told
 
     def _marks(self, what: str, hook: Callable[[str], Iterable[str]]) -> Callable[[str], Iterable[str]]:
         def asked(member: str) -> Iterable[str]:

@@ -341,7 +341,7 @@ async def open_agent(spec: AgentSpec, runtime: AgentRuntime, runner: TurnRunner,
     runtime.clear()
     opened.callback(runtime.clear)
     parts = replace(await _open(spec, runtime, opened), unread=runner.pending.wake)
-    parts.stores.turns.reported = runner.pending.reported
+    parts.stores.turns.ended, parts.stores.turns.reported = runtime.ended, runner.pending.reported
     runtime.complete(parts, runner)
     runner.open(parts)
     # It closes first, also if a capability cannot start. Turns are also ended if waiting for them is cancelled.
@@ -425,6 +425,7 @@ async def _open(spec: AgentSpec, runtime: AgentRuntime, opened: AsyncExitStack) 
     def removed(thread: str, turn: str) -> None:
         resolver.threads.forget(thread)
         pins.drop(turn)
+        runtime.ended()
 
     keep, age = settings.checkpoint_keep or None, settings.checkpoint_age
     return RunnerParts(

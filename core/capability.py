@@ -60,6 +60,7 @@ class Hooks:
         readers: Returns who reads memory in the turns of an account, and what it may know; None leaves it to others.
         marks: Names the untrusted content that a turn for this member has read before it begins (M5).
         rated: A person rated a turn: its id, and `good` or `bad`.
+        ended: A turn has ended without its result, or its thread was removed. It must return at once.
         stuck: Work in the background cannot go on: a name that is the same each time, a text for people, the error.
         aged: Removes what is older than the age of this name, in `agent.upkeep.prune_by_age(NAME=...)`. It gets the
             work, with `workspace` and `dry_run`, and a time in seconds; it returns how many there were, by names.
@@ -72,6 +73,7 @@ class Hooks:
     readers: list[Callable[[str], Awaitable[Reader | None]]] = field(default_factory=list)
     marks: list[Callable[[str], Iterable[str]]] = field(default_factory=list)
     rated: list[Callable[[str, Feedback], Awaitable[object]]] = field(default_factory=list)
+    ended: list[Callable[[], object]] = field(default_factory=list)
     stuck: list[Callable[[str, str, WorldAgentError], Awaitable[object]]] = field(default_factory=list)
     aged: dict[str, Callable[[Any, float], Awaitable[dict[str, int]]]] = field(default_factory=dict)
     post: list[Callable[[Mapping[str, Any], str | None], Awaitable[object]]] = field(default_factory=list)

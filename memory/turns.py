@@ -190,9 +190,11 @@ class TurnRegister:
     """The turns in a database that was opened with the schema `TURNS`.
 
     Attributes:
+        ended: Is called when it is written that a turn has ended without its result.
         reported: Is called when the end or the pause of a turn in the background is written, with its report.
     """
 
+    ended: Callable[[], object] = staticmethod(lambda: None)
     reported: Callable[[TurnRecord, InboxRow], object] = staticmethod(lambda record, report: None)
 
     def __init__(self, database: Database, clock: Clock | None = None) -> None:
@@ -291,6 +293,8 @@ class TurnRegister:
         made = self._known(replace(record, status=written, code=code, changed=now, role=kept, **more), lease)
         if report is not None:
             self.reported(made, report)
+        if written in ("cancelled", "abandoned"):
+            self.ended()
         return made
 
     @staticmethod

@@ -62,6 +62,11 @@ class AgentRuntime(Runtime):
         """Offer all parts; the capabilities start now."""
         self._parts, self._runner = parts, runner
 
+    def ended(self) -> None:
+        """Tell the capabilities that a turn has ended without its result, or that its thread was removed."""
+        for tell in self.hooks.ended:
+            tell()
+
     @property
     def runner(self) -> TurnRunner:
         """Runs the turns of the agent.

@@ -9,7 +9,9 @@ from typing import Any, Final
 from ...core import Scope, check_id
 from ...core.capability import Capability, Runtime
 from ...core.errors import InvalidArgument
+from ...memory.owned import OwnedTable
 from ..logins import LoginStore
+from .kept import TABLES, KeptTasks
 from .server import McpServer
 from .sources import McpSources
 
@@ -25,6 +27,8 @@ class Mcp(Capability[McpSources]):
     """
 
     name = "mcp"
+    migrations = TABLES
+    owned = (OwnedTable(name="mcp_task", account="account"),)
 
     def __init__(self, servers: Mapping[str, McpServer]) -> None:
         if not isinstance(servers, Mapping) or not all(isinstance(each, McpServer) for each in servers.values()):
@@ -44,9 +48,14 @@ class Mcp(Capability[McpSources]):
             return (await store.add(content, name=kind, media_type=media_type)).to_json()
 
         logins = LoginStore(runtime.storage.resolve(), runtime.workspace)
-        sources = McpSources(self.servers, registry=runtime.registry, clock=runtime.clock, keep=keep, logins=logins)
+        tasks = KeptTasks(runtime.workspace, runtime.database, runtime.clock)
+        sources = McpSources(
+            self.servers, registry=runtime.registry, clock=runtime.clock, keep=keep, logins=logins, tasks=tasks
+        )
         async with aclosing(sources):
             await sources.start()
+            sources.cancel_left()
+            runtime.hooks.ended.append(sources.cancel_left)
             if sources.of_accounts:
                 runtime.hooks.around.append(sources.serving)
             yield sources

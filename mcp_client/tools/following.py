@@ -70,6 +70,18 @@ class CallTask:
             CallTimeout: It takes longer than `task_timeout`.
             McpServerUnavailable, McpServerForbidden, McpServerInvalid: The server cannot be reached or used.
         """
+        drive = self._ctx.frame.drive
+        if drive.can_ask:  # else it is a call outside of a turn
+            await self._source.keep(self.id, drive.turn)
+        try:
+            return await self._until(known, answers, progress)
+        finally:
+            if self._over:
+                await self._source.forget(self.id)
+
+    async def _until(
+        self, known: Set[str], answers: Mapping[str, Any], progress: Progress
+    ) -> ToolAnswer | Suspended | None:
         server, clock = self._source.server, self._ctx.budget.clock
         end = clock.monotonic() + server.task_timeout
         down: float | None = None

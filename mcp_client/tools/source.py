@@ -20,6 +20,7 @@ from ...harness.schema import check_apart
 from ..connection import Connection
 from ..hosts import Failure, HttpHost
 from ..logins import KeptLogin, LoginStore
+from .kept import KeptTasks
 from .results import (
     READ_RESOURCE,
     Keep,
@@ -60,6 +61,7 @@ class McpSource:
         clock: Waits between attempts to connect.
         keep: Stores images and other media that it returns; without it they are only described.
         logins: Where logins are kept; without it there are none.
+        tasks: The tasks of the server that turns wait for; without it they are left to the server.
         account: The account whose login it uses, and which alone can call its Functions; None is any account.
     """
 
@@ -72,6 +74,7 @@ class McpSource:
         clock: Clock,
         keep: KeepFor | None = None,
         logins: LoginStore | None = None,
+        tasks: KeptTasks | None = None,
         account: str | None = None,
     ) -> None:
         self.name = name
@@ -86,7 +89,8 @@ class McpSource:
         self._listed = self._withdrawn = False
         self._failure: WorldAgentError | None = None
         self._connecting: set[asyncio.Task[None]] = set()
-        self._cancelling: set[asyncio.Task[None]] = set()
+        self._tasks = tasks
+        self._cancelling: dict[str, asyncio.Task[None]] = {}
         self._rounds = Rounds(self) if server.elicitation or account is not None else None
         self._auth: LoginAuth | None = None
         self._kept: KeptLogin | None = None
@@ -225,7 +229,7 @@ class McpSource:
         """End the connection and remove its Functions."""
         self.withdraw()
         if self._cancelling:
-            await asyncio.wait(set(self._cancelling), timeout=CANCEL_SECONDS)
+            await asyncio.wait(self._cancelling.values(), timeout=CANCEL_SECONDS)
         await self._connection.aclose()
         if self._auth is not None:
             await self._auth.aclose()
@@ -377,10 +381,21 @@ class McpSource:
         async def ask() -> None:
             with contextlib.suppress(WorldAgentError):
                 await self._connection.call(lambda link: link.cancel(task), CANCEL_SECONDS)
+                await self.forget(task)
 
-        asking = asyncio.get_running_loop().create_task(ask())
-        self._cancelling.add(asking)
-        asking.add_done_callback(self._cancelling.discard)
+        if task not in self._cancelling:
+            asking = self._cancelling[task] = asyncio.get_running_loop().create_task(ask())
+            asking.add_done_callback(lambda _: self._cancelling.pop(task))
+
+    async def keep(self, task: str, turn: str) -> None:
+        """Keep a task, so that it is cancelled if its turn ends without it, whatever becomes of this process."""
+        if self._tasks is not None:
+            await self._tasks.add(self.name, self.account, task, turn)
+
+    async def forget(self, task: str) -> None:
+        """Keep a task no longer, because it has ended or is cancelled."""
+        if self._tasks is not None:
+            await self._tasks.drop(self.name, self.account, task)
 
     async def given(self, spec: ToolSpec, answer: ToolAnswer, ctx: CallContext) -> Any:
         """Convert an answer to the result for the caller, whose account reaches the media in it.

@@ -15,9 +15,10 @@ from ...core import Clock
 from ...core.errors import HostError, InvalidArgument, NameTaken, WorldAgentError
 from ...harness import CallContext, Function, Registry
 from ..logins import LoginStore
+from .kept import KeptTasks
 from .results import LOG_IN, KeepFor, login_function
 from .server import McpServer, ToolSpec, name_of
-from .source import CLASH, McpSource
+from .source import CANCEL_SECONDS, CLASH, McpSource
 
 MAX_ACCOUNTS: Final = 64
 """The accounts that one server keeps a connection and a list of tools for; those whose turns do not run make room."""
@@ -178,6 +179,7 @@ class McpSources:
         clock: Waits between attempts to connect.
         keep: Stores images and other media that they return.
         logins: Where logins are kept.
+        tasks: The tasks of the servers that turns wait for.
 
     Attributes:
         of_accounts: Those that each account logs in to for itself.
@@ -194,12 +196,16 @@ class McpSources:
         clock: Clock,
         keep: KeepFor | None = None,
         logins: LoginStore | None = None,
+        tasks: KeptTasks | None = None,
     ) -> None:
         check_prefixes(servers)
+        self._tasks = tasks
+        self._looking: set[asyncio.Task[None]] = set()
         self._sources: dict[str, McpSource] = {}
         for name, server in servers.items():
             kind = McpAccounts if server.login is not None and server.login.by == "account" else McpSource
-            self._sources[name] = kind(name, server, registry=registry, clock=clock, keep=keep, logins=logins)
+            more = {"keep": keep, "logins": logins, "tasks": tasks}
+            self._sources[name] = kind(name, server, registry=registry, clock=clock, **more)
         self.of_accounts = tuple(each for each in self._sources.values() if isinstance(each, McpAccounts))
 
     def __getitem__(self, name: str) -> McpSource:
@@ -233,6 +239,21 @@ class McpSources:
             if outcome is not None:
                 raise outcome
 
+    def cancel_left(self) -> None:
+        """Ask the servers in the background to cancel the tasks of turns that are over, in whatever process."""
+
+        async def look(tasks: KeptTasks) -> None:
+            with contextlib.suppress(WorldAgentError):  # the next opening looks again
+                for name, account, task in await tasks.left():
+                    source = self._sources.get(name)
+                    if source is not None and (account or source not in self.of_accounts):
+                        source.of(account).cancel(task)
+
+        if self._tasks is not None:
+            looking = asyncio.get_running_loop().create_task(look(self._tasks))
+            self._looking.add(looking)
+            looking.add_done_callback(self._looking.discard)
+
     @contextlib.asynccontextmanager
     async def serving(self, account: str | None) -> AsyncGenerator[None]:
         """Keep what an account has of its own in this block: tools of servers that it has logged in to."""
@@ -245,4 +266,6 @@ class McpSources:
 
     async def aclose(self) -> None:
         """End all connections."""
+        if self._looking:
+            await asyncio.wait(set(self._looking), timeout=CANCEL_SECONDS)
         await asyncio.gather(*(source.aclose() for source in self._sources.values()))

@@ -13,6 +13,7 @@ import pytest
 from support.agents import approving, failure, refused, streamed
 from support.databases import Engine, on_every_database, rows_of
 from support.inbox import ended
+from support.kill_remote import STEPS
 from support.mcp_tools import BOUND, agent_over, until
 from support.processes import ending, run_program, start_script
 from support.role_host_stub import in_thread
@@ -421,6 +422,96 @@ def test_turn_killed_between_writes_goes_on_with_its_task() -> None:
 def test_turn_killed_at_any_point_goes_on_with_its_task(engine: Engine) -> None:
     for kill in run_program("kill_remote", 1500, engine=engine):
         check(kill)
+
+
+@pytest.mark.soak
+@pytest.mark.requirement("T5")
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("phase", STEPS)
+def test_turn_killed_a_hundred_times_at_each_step_while_its_server_dies_at_random(phase: str) -> None:
+    seed, steps = int.from_bytes(os.urandom(4), "big"), STEPS[phase]
+    kills = run_program("kill_remote", 7200, times=100, phase=phase, seed=seed)
+    assert [each["what"] for each in kills] == [*steps] * 100, seed
+    for kill in kills:
+        check(kill)
+    assert any(kill["processes"] > 2 for kill in kills), seed  # the server died, too
+
+
+# --- turns that end without their task --------------------------------------------------------------------------------
+
+ENDS: dict[str, Callable[[WorldAgent], Any]] = {
+    "cancelled": lambda agent: agent.thread("a").cancel(),
+    "interrupted": lambda agent: agent.thread("a").queue("Stop.", interrupt=True),
+    "removed": lambda agent: agent.upkeep.remove("a", cancel=True),
+    "removed with its account": lambda agent: agent.upkeep.remove_account("ana", cancel=True),
+}
+
+
+def kept(home: Path) -> list[Any]:
+    """The tasks that the database has."""
+    return rows_of(home, "SELECT server, account, task FROM mcp_task")
+
+
+async def ask_a_person(home: Path, **more: Any) -> None:
+    """Run a turn until its task waits for a person."""
+    async with over(home, elicitation=True) as agent:
+        assert (await agent.thread("a", account="ana").task("use", to("ask"))).status == "paused"
+    assert len(kept(home)) == 1
+
+
+def cancelled(home: Path) -> bool:
+    """Whether the server was asked to cancel the one task that it has, once, and the database has none any more."""
+    [task] = [each.name for each in (home / "server" / "tasks").iterdir()]
+    return [each["taskId"] for each in asked_of(home, "tasks/cancel")] == [task] and kept(home) == []
+
+
+@pytest.mark.requirement("T5")
+@pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
+async def test_task_that_waits_for_a_person_is_cancelled_with_its_turn(tmp_path: Path, end: Any) -> None:
+    async with over(tmp_path, elicitation=True) as agent:
+        assert (await agent.thread("a", account="ana").task("use", to("ask"))).status == "paused"
+        assert asked_of(tmp_path, "tasks/cancel") == []
+        await end(agent)
+    assert cancelled(tmp_path)
+
+
+@pytest.mark.requirement("T5")
+@pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
+async def test_task_is_cancelled_at_the_next_opening_if_its_server_was_not_there(tmp_path: Path, end: Any) -> None:
+    await ask_a_person(tmp_path)
+    async with agent_over(tmp_path, {}) as agent:
+        await end(agent)
+    assert asked_of(tmp_path, "tasks/cancel") == []
+    async with over(tmp_path, elicitation=True):
+        pass
+    assert cancelled(tmp_path)
+
+
+@pytest.mark.requirement("T5")
+async def test_task_of_a_killed_process_is_cancelled_with_its_turn(tmp_path: Path) -> None:
+    meet(tmp_path, "after", "tasks/get", "hang")
+    async with ending(await start_script(CHILD, tmp_path, json.dumps(to("ask", polls=1)), json.dumps(RED))):
+        await until((tmp_path / "server" / "met").exists)
+    async with over(tmp_path, elicitation=True) as agent:
+        assert await agent.thread("a").cancel()
+    assert cancelled(tmp_path)
+
+
+async def test_tasks_that_have_ended_are_not_kept(tmp_path: Path) -> None:
+    async with over(tmp_path, elicitation=True) as agent:
+        for tool, arguments in (("work", {}), ("fail", {}), ("break", {}), ("ask", {"polls": 0})):
+            await asyncio.gather(agent.thread(tool).task("use", to(tool, **arguments)), return_exceptions=True)
+    assert len(list((tmp_path / "server" / "tasks").iterdir())) == 4
+    assert kept(tmp_path) == []
+    assert asked_of(tmp_path, "tasks/cancel") == []
+
+
+async def test_task_that_can_be_followed_again_is_not_cancelled_at_the_next_opening(tmp_path: Path) -> None:
+    await ask_a_person(tmp_path)
+    async with over(tmp_path, elicitation=True):
+        pass
+    assert asked_of(tmp_path, "tasks/cancel") == []
+    assert len(kept(tmp_path)) == 1
 
 
 # --- unknown tasks ----------------------------------------------------------------------------------------------------

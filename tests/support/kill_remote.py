@@ -1,15 +1,18 @@
 """A turn whose call a server goes on with as a task is killed at every point; as a program it prints what came of it.
 
-The task asks a person, and ends after that. The server keeps its tasks, and is started anew by each process.
+The task asks a person, and ends after that. The server keeps its tasks, and is started anew by each process. With
+`times`, it also dies at random, and the turn is killed so often at each step of its task.
 """
 
+import random
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from support.databases import Engine
-from support.kill_matrix import ANSWERED, FIRST, kills
+from support.kill_matrix import ANSWERED, FIRST, Matrix, kills
 from support.kill_points import Killer, bare_agent, prepare
 from support.kill_turn import ROLE, to_the_end
 from support.processes import be_program, lines
@@ -27,10 +30,29 @@ def agent_of(home: Path) -> WorldAgent:
     async def answer(call: ScriptedCall) -> dict[str, Any]:
         return {"reply": "It has one.", "calls": []} if call.steps else {"reply": "", "calls": [CALL]}
 
-    server = McpServer(StdioHost(command(home / "server")), elicitation=True)
+    server = McpServer(StdioHost(command(home / "server", MODE)), elicitation=True)
     return bare_agent(home, answer, "t_ask", mcp={"t": server})
 
 
+MODE = ""  # of the server
+STEPS = {
+    FIRST: (
+        "a round: begun",
+        "a round: done",
+        "KeptTasks.add",
+        "a question: waits for a person",
+        "the turn: paused",
+    ),
+    ANSWERED: (
+        "a person's answer",
+        "the turn: running",
+        "a question: done",
+        "a round: done",
+        "KeptTasks.drop",
+        "a flow: done",
+    ),
+}
+"""What is written while a task is followed, by what is killed."""
 CALL = {"tool": "t_ask", "arguments": {"polls": 1}}
 
 
@@ -64,12 +86,27 @@ async def go_on(home: Path, killer: Killer) -> dict[str, Any]:
         "effects": lines(home / "server" / "effects"),
         "value": result["result"]["value"],
         "tasks": len({each["params"]["taskId"] for each in asked if each["method"].startswith("tasks/")}),
+        "processes": len({each["pid"] for each in asked}),
         "cancelled": [each for each in asked if each["method"] == "tasks/cancel"],
     }
 
 
-def found(*, engine: Engine = "sqlite", **how: Any) -> Iterator[dict[str, Any]]:
+def often(times: int, phase: str, seed: int) -> Iterator[dict[str, Any]]:
+    """Kill at each step of a phase so often, before, within or after it, while the server dies at random."""
+    global MODE
+    MODE, source = "unsteady", random.Random(seed)
+    with tempfile.TemporaryDirectory() as folder:
+        points = Matrix(phase, Path(folder), turn=sys.modules[__name__]).points()
+    for step in STEPS[phase] * times:
+        with tempfile.TemporaryDirectory() as folder:
+            point = source.choice([each for each in points if each.what == step])
+            yield Matrix(phase, Path(folder), turn=sys.modules[__name__]).kill(point)
+
+
+def found(*, engine: Engine = "sqlite", times: int = 0, **how: Any) -> Iterator[dict[str, Any]]:
     """Kill at every point of the first run and of the run that brings the answer, or at so many of each."""
+    if times:
+        return often(times, **how)
     return kills((FIRST, ANSWERED), turn=sys.modules[__name__], engine=engine, **how)
 
 

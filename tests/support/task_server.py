@@ -2,7 +2,8 @@
 
 `python task_server.py FOLDER [MODE]` speaks over stdio; `app(folder)` is the same over HTTP. In the mode `plain` it is
 without the extension, in the mode `old` of an older revision, and in the mode `undeclared` it does not say that it has
-the extension. The folder has what outlives the program: its tasks, and each request that it got, as lines of JSON.
+the extension. In the mode `unsteady` it can die at any request about a task, before or after that is done. The folder
+has what outlives the program: its tasks, and each request that it got, as lines of JSON.
 
 A file `fate` there, of JSON such as `["before", "tasks/get", "die"]`, says what happens to the next request of this
 method: before it is done, or after that but before it is answered, the program dies as by `kill -9`, or hangs. The tool
@@ -11,6 +12,7 @@ method: before it is done, or after that but before it is answered, the program 
 
 import json
 import os
+import random
 import signal
 import sys
 import time
@@ -23,6 +25,7 @@ EXTENSION = "io.modelcontextprotocol/tasks"
 FORM = {"type": "object", "properties": {"colour": {"type": "string", "enum": ["red", "blue"]}}, "required": ["colour"]}
 NAMED = {"name": "tasks", "version": "1"}
 CACHE = {"ttlMs": 0, "cacheScope": "private"}
+DEATHS = 0.2  # of the requests about a task, if it is unsteady
 TOOLS = ("at_once", "done", "work", "fail", "break", "ask", "sample", "forever")
 
 
@@ -63,6 +66,8 @@ class TaskServer:
             file.write(json.dumps(line if name is None else {**line, "name": name}) + "\n")
 
     def meet(self, when: str, method: str) -> None:
+        if self.mode == "unsteady" and method.startswith("tasks/") and random.random() < DEATHS:
+            os.kill(os.getpid(), signal.SIGKILL)
         fate = self.folder / "fate"
         if not fate.exists() or json.loads(fate.read_text())[:2] != [when, method]:
             return
@@ -80,7 +85,7 @@ class TaskServer:
             raise Refused(-32021)
         match method:
             case "server/discover" if self.mode != "old":
-                extensions: dict[str, Any] = {"extensions": {EXTENSION: {}}} if self.mode == "" else {}
+                extensions: dict[str, Any] = {"extensions": {EXTENSION: {}}} if self.mode in ("", "unsteady") else {}
                 capabilities = {"tools": {}, **extensions}
                 return {"supportedVersions": ["2026-07-28"], "capabilities": capabilities, **complete(), **CACHE}
             case "initialize":
