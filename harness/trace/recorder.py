@@ -245,7 +245,10 @@ def _of_call(run: _Run, event: ev.TurnEvent) -> TraceRecord | None:
 
 
 def _of_message(run: _Run, event: ev.TurnEvent) -> TraceRecord | None:
-    """Return the record of a message to a member or a person; None for other events."""
+    """Return the record of a message to a member or a person, or of one that the turn has read; None for others."""
+    if isinstance(event, ev.MessageTaken):
+        read = {"name": event.name or event.author, "label": event.kind, "message": event.message_id}
+        return _moment(run, "message", run.turn.id, event.seq, event.at, status="read", attempt=event.step, **read)
     if not isinstance(event, ev.MessageSent | ev.MessageRefused):
         return None
     about = {"sender": event.sender, "receiver": event.receiver}

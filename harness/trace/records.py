@@ -102,7 +102,8 @@ class TraceRecord(BaseModel):
     parent: str = ""
     """The id of the turn, task or call that it is part of; none of a turn."""
     name: str = ""
-    """The function, shape, Signature or surface; of an error, where it came from; of a held result, its outline."""
+    """The function, shape, Signature or surface; of an error, where it came from; of a held result, its outline; of a
+    message that a turn has read, who said it."""
     label: str = ""
     """Of a task, its entry Signature; of a pause, its kind; of a message, its type; else a further word."""
     start: datetime
@@ -154,7 +155,8 @@ class TraceRecord(BaseModel):
     calls: int = 0
     """Of a turn: how many calls and tasks."""
     attempt: int = 0
-    """Of a retry: the number of the next try; of a check: which answer."""
+    """Of a retry: the number of the next try; of a check: which answer; of a message that a turn has read: the
+    step before which it did."""
     seconds: float = 0.0
     """Of a retry: how many seconds it waits."""
     count: int = 0

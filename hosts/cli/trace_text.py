@@ -152,6 +152,9 @@ def words(node: TraceNode) -> Iterator[str]:
 
 
 def _of_message(record: TraceRecord) -> Iterator[str]:
+    if record.status == "read":
+        yield from (f"from {record.name}", record.label, f"read before step {record.attempt}", record.message)
+        return
     yield f"{record.sender or '(unknown)'} to {record.receiver or '(unknown)'}"
     if record.kind == "refusal":
         yield record.code

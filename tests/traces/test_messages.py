@@ -1,5 +1,6 @@
 """Traces have each message between members: who sent it to whom, introductions and refusals, and no text (H5)."""
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import pytest
 
 from support.agents import calls, scripted_agent
+from support.inbox import Painting
 from support.role_specs import spec_of
 from worldagent import Policy, Trace, WorldAgent
 from worldagent.core.errors import UnknownContact
@@ -146,3 +148,23 @@ async def test_readers_skip_kinds_that_they_do_not_know(tmp_path: Path) -> None:
     [message] = [json.loads(line) for line in lines if '"kind":"message"' in line]
     file.write_text("\n".join([*lines, json.dumps(message | {"kind": "telegram"})]) + "\n", encoding="utf-8")
     assert read_trace(file) == before
+
+
+@pytest.mark.requirement("T15")
+async def test_a_message_that_a_turn_reads_while_it_runs_is_where_it_was_read(tmp_path: Path) -> None:
+    painting = Painting()
+    async with painting.agent(tmp_path) as agent:
+        thread = agent.thread("t", account="ana", name="Ana")
+        async with thread.stream("Paint the door.") as stream:
+            await asyncio.wait_for(painting.begun.wait(), 20)
+            await thread.steer(SECRET)
+            painting.may.set()
+            turn = await stream.wait()
+        trace = await agent.traces.get(turn.id)
+        [word] = [message for message in await thread.history() if message.kind == "word"]
+    kinds = [record.kind for record in trace.records if record.parent == turn.id]
+    assert kinds == ["model", "call", "message", "model"]
+    shown = f"message from Ana, steer, read before step 1, {word.id}"
+    assert shown in trace_text(trace)
+    assert word.id in trace_page(trace)
+    assert SECRET not in trace_text(trace)
