@@ -18,7 +18,7 @@ from support.mcp_tools import BOUND, agent_over, until
 from support.processes import ending, run_program, start_script
 from support.role_host_stub import in_thread
 from support.task_server import EXTENSION, app, command, requests_in
-from worldagent import Policy, WorldAgent
+from worldagent import Policy, Worker, WorldAgent
 from worldagent.core.errors import (
     AnswerInvalid,
     CallRefused,
@@ -30,6 +30,7 @@ from worldagent.core.errors import (
     ToolFailed,
     TurnTimeout,
 )
+from worldagent.core.events import CallProgress
 from worldagent.core.pauses import Answer, Happened, NotHappened, RunAgain
 from worldagent.mcp_client import HttpHost, StdioHost
 from worldagent.mcp_client.tools import Mcp, McpServer
@@ -85,6 +86,29 @@ async def test_status_messages_are_progress_of_the_call(tmp_path: Path) -> None:
         _, events = await streamed(agent.thread("a").stream_task("use", to("work", polls=3)))
     told = [(each.progress, each.message) for each in events if each.type == "call_progress"]
     assert told == [(1, "0 of 3"), (2, "1 of 3"), (3, "2 of 3"), (4, "3 of 3")]
+
+
+@pytest.mark.requirement("T17")
+async def test_progress_of_a_task_is_in_the_events_of_work_in_the_background(tmp_path: Path) -> None:
+    def reply(call: ScriptedCall) -> dict[str, Any]:
+        if "request" in call.fields:
+            made = {"tool": "t_work", "arguments": {"polls": 2}}
+            return {"result": "It is done."} if "worked 2" in call.text else {"calls": [made]}
+        dispatched = {"tool": "background_start", "arguments": {"name": "printer", "request": "Print it."}}
+        return {"reply": "I have it printed."} if call.steps else {"reply": "", "calls": [dispatched]}
+
+    printer = Worker("printer", "You print.", "prints", tools=("t_work",), background=True)
+    more: dict[str, Any] = {"workers": [printer], "background": True, "policy": Policy(rules=(approving("t_work"),))}
+    server = McpServer(StdioHost(command(tmp_path / "server")))
+    async with agent_over(tmp_path, server, ScriptedLM(reply), **more) as agent:
+        thread = agent.thread("a")
+        await thread.converse("Print it.")
+        [work] = await agent.background_tasks(thread)
+        turn = await work.wait()
+        told = [each async for each in agent.events(turn.id) if isinstance(each, CallProgress)]
+        await ended(thread)
+    assert [(each.progress, each.message) for each in told] == [(1, "0 of 2"), (2, "1 of 2"), (3, "2 of 2")]
+    assert effects(tmp_path) == ["work"]
 
 
 async def test_failed_task_fails_the_call(tmp_path: Path) -> None:
