@@ -275,14 +275,11 @@ class Inbox:
         """Note that a message begins a turn, in the transaction that begins it; False if it was withdrawn or read."""
         return bool(transaction.execute(_BEGIN, (turn, id)))
 
-    async def give_back(self, ids: Sequence[str]) -> None:
-        """Let messages be read again, whose turn is abandoned before what it read is a part of the conversation."""
-
-        def work(transaction: Transaction) -> None:
-            for id in ids:
-                transaction.execute(_GIVE_BACK, (id,))
-
-        await self._database.transact(work)
+    @staticmethod
+    def give_back(transaction: Transaction, ids: Sequence[str]) -> None:
+        """Let messages be read again, in the transaction that ends a turn whose conversation does not have them."""
+        for id in ids:
+            transaction.execute(_GIVE_BACK, (id,))
 
     async def beginner(self, turn: str) -> InboxRow | None:
         """The message that began a turn; None if no inbox had it."""

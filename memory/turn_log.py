@@ -48,6 +48,7 @@ _TOUCH: Final = """INSERT INTO wa_recorded(turn, thread, key, asked, gone, chang
                    ON CONFLICT(turn) DO UPDATE SET changed=excluded.changed"""
 _APPEND: Final = "INSERT INTO wa_event(turn, first, last, lines) VALUES(?, ?, ?, ?)"
 _FIND: Final = "SELECT turn, thread, key, asked FROM wa_recorded WHERE thread=? AND key=?"
+_FREE: Final = "UPDATE wa_recorded SET key=NULL, asked=NULL WHERE turn=?"
 _RECORDED: Final = "SELECT turn FROM wa_recorded WHERE turn IN ({})"
 _LOOK: Final = """SELECT t.thread, t.workspace, t.status, r.gone,
                     (SELECT last FROM wa_event WHERE turn=t.id ORDER BY first DESC LIMIT 1)
@@ -170,6 +171,11 @@ class TurnLog:
             room -= len(line)
         for first, lines in rows:
             transaction.execute(_APPEND, (turn, first, first + len(lines) - 1, "\n".join(lines)))
+
+    @staticmethod
+    def free_key(transaction: Transaction, turn: str) -> None:
+        """Let another turn begin with the key of a turn, in a transaction."""
+        transaction.execute(_FREE, (turn,))
 
     @staticmethod
     def remove(transaction: Transaction, marks: str, turns: Sequence[str]) -> None:

@@ -246,17 +246,14 @@ class KeyedStarts:
     async def _run(self, parts: RunnerParts, keyed: Keyed, work: NewTurn) -> Turn:
         """Follow or resume the turn to its end, whichever process runs it."""
         turn = keyed.turn
-        found, recording = await parts.recorder.log.find(turn.thread, turn.key or ""), work.recording
-        assert recording is not None, "a turn with a key is recorded"
+        while (found := await parts.recorder.log.find(turn.thread, turn.key or "")) is None:
+            recording = work.recording = Recording(parts.recorder, turn)
 
-        def begun() -> None:
-            keyed.notify(recording.turn.turn)
+            def begun(recording: Recording = recording) -> None:
+                keyed.notify(recording.turn.turn)
 
-        if found is None:
             with contextlib.suppress(KeyBegun):
                 return await self._runner.running(parts, turn.turn, work, begun)
-            found = await parts.recorder.log.find(turn.thread, turn.key or "")
-        assert found is not None, "a key is removed only with its thread"
         if found.asked != turn.asked or not await _same_prompt(parts, found, work.request.prompt):
             raise key_reused(turn.key)
         keyed.notify(found.turn)

@@ -30,6 +30,7 @@ from ...memory.reports import ReportTo, Said
 from ...role_resolution import ResolvedRole
 from ...storage import Known, Lease, Transaction
 from ..recording import EmitEnd
+from ..threads import end_left
 from ..turns import Turn, TurnUsage, Withheld
 from ..unattended import notify
 from ..upkeep import Retention
@@ -544,32 +545,8 @@ async def _to_abandon(parts: RunnerParts, key: str, lease: Lease) -> tuple[TurnR
 async def _abandon(parts: RunnerParts, record: TurnRecord, lease: Lease) -> None:
     if record.stale is not None:
         await give_up(parts, record, lease)
-        return
-    await _give_back(parts, record)
-    await parts.stores.turns.end(record, "abandoned", lease=lease)
-    await parts.stores.journal.withdraw(record.id)
-
-
-async def _give_back(parts: RunnerParts, record: TurnRecord) -> None:
-    """Let steering and reports be read again that an abandoned turn has read, but that its conversation does not have.
-
-    A process that is killed can leave them in the log, after the last message from which the conversation continues.
-    """
-    inbox, head = parts.stores.inbox, (await parts.stores.position(record.thread)).head
-    taken, beginner = await inbox.taken(record.id), await inbox.beginner(record.id)
-    if not taken and (beginner is None or beginner.kind == "queue"):
-        return
-    kinds: list[str] = []
-    before: str | None = None
-    while page := await parts.stores.log.history(head, before=before):
-        kinds += [each.kind for each in page if each.turn_id == record.id]
-        if page[0].turn_id != record.id:
-            break
-        before = page[0].id
-    lost = [*taken[kinds.count("word") :]]
-    if beginner is not None and beginner.kind != "queue" and "message" not in kinds:
-        lost.append(beginner)
-    await inbox.give_back([row.id for row in lost if row.kind != "queue"])
+    else:
+        await end_left(parts.stores, record, "abandoned", lease=lease)
 
 
 async def _count_stored(parts: RunnerParts, work: NewTurn, lease: Lease, kept: int) -> None:

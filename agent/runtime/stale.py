@@ -19,6 +19,7 @@ from ...core import Scope
 from ...core.errors import GraphChanged, ThreadBusy, WorldAgentError
 from ...memory import OPEN, TurnRecord, thread_key
 from ...storage import Lease
+from ..threads import end_left
 from .resume import opening
 from .versions import at_least
 from .work import RunnerParts
@@ -84,8 +85,8 @@ async def to_give_up(parts: RunnerParts, record: TurnRecord) -> bool:
 
 async def give_up(parts: RunnerParts, record: TurnRecord, lease: Lease) -> None:
     """End a turn that can never resume with its error, and withdraw what it asks."""
-    await parts.stores.turns.end(record, "failed", code=GraphChanged.code, lease=lease)
-    await parts.stores.journal.withdraw(record.id)
+    if await end_left(parts.stores, record, "failed", lease=lease, code=GraphChanged.code):
+        parts.unread(record.scope)
 
 
 async def end_stale(parts: RunnerParts, workspace: str) -> None:

@@ -5,6 +5,7 @@ conversation.
 """
 
 from .branching import Branching
+from .ending import end_left
 from .register import ThreadFilters, ThreadRegister, ThreadState, ThreadStatus
 
-__all__ = ["Branching", "ThreadFilters", "ThreadRegister", "ThreadState", "ThreadStatus"]
+__all__ = ["Branching", "ThreadFilters", "ThreadRegister", "ThreadState", "ThreadStatus", "end_left"]

@@ -20,6 +20,7 @@ from ...memory import OPEN, TurnRecord, TurnStatus, thread_key
 from ...memory.branches import Branch
 from ...memory.titles import MAX_TITLE_CHARACTERS, ThreadSearch, check_query
 from ..stores import Stores
+from .ending import end_left
 
 ThreadStatus = TurnStatus | Literal["cut_off", "forked"]
 """The status of a thread's newest turn. `cut_off` was interrupted with its process; `forked` has had no turn yet."""
@@ -361,8 +362,7 @@ class ThreadRegister:
             async with self._stores.leases.hold(key, wait=wait) as lease:
                 latest = await self._stores.turns.latest(key)
                 if latest is not None and latest.id == turn_id and latest.status in OPEN:
-                    await self._stores.turns.end(latest, "cancelled", lease=lease)
-                    await self._stores.journal.withdraw(turn_id)
+                    await end_left(self._stores, latest, "cancelled", lease=lease)
         except ThreadBusy:
             return
 
