@@ -17,6 +17,7 @@ from pydantic import Json
 
 from ..core import Clock, Scope, SystemClock, canonical_json
 from ..storage import Database, Moment, Row, Transaction, read_row
+from .conversation import OPEN
 
 InboxKind = Literal["steer", "queue", "report"]
 
@@ -38,7 +39,7 @@ class StoredInboxRow(Row):
     turn: str | None
     round: int | None
     step: int | None
-    began: bool
+    began: int
     code: str | None
 
 
@@ -76,7 +77,7 @@ _INSERT: Final = f"""INSERT INTO wa_inbox({COLUMNS}) VALUES({", ".join("?" * len
 _GET: Final = f"SELECT {COLUMNS} FROM wa_inbox WHERE id=?"
 _UNREAD: Final = f"SELECT {COLUMNS} FROM wa_inbox WHERE thread=? AND turn IS NULL ORDER BY place, id LIMIT 1000"
 _TAKEN: Final = f"SELECT {COLUMNS} FROM wa_inbox WHERE turn=? AND began=0 ORDER BY step, place, id"
-_BEGUN: Final = f"SELECT {COLUMNS} FROM wa_inbox WHERE turn=? AND began=1"
+_BEGUN: Final = f"SELECT {COLUMNS} FROM wa_inbox WHERE turn=? AND began<>0"
 _TAKE: Final = "UPDATE wa_inbox SET turn=?, round=?, step=? WHERE id=? AND turn IS NULL RETURNING id"
 _BEGIN: Final = "UPDATE wa_inbox SET turn=?, began=1 WHERE id=? AND turn IS NULL RETURNING id"
 _GIVE_BACK: Final = "UPDATE wa_inbox SET turn=NULL, round=NULL, step=NULL, began=0 WHERE id=?"
@@ -94,10 +95,11 @@ _COUNT: Final = "SELECT COUNT(*) FROM wa_inbox WHERE thread=? AND turn IS NULL"
 # The end of a turn updates the same row, so it either comes first or returns the mark, on Postgres too.
 _MARK: Final = """UPDATE wa_turn SET inbox=1 WHERE id=(SELECT MAX(id) FROM wa_turn WHERE thread=?)
                   RETURNING id, status"""
-_WAITING: Final = """SELECT DISTINCT thread FROM wa_inbox WHERE workspace=? AND turn IS NULL
-                     UNION
-                     SELECT DISTINCT i.thread FROM wa_inbox i JOIN wa_turn t ON t.id=i.turn
-                     WHERE i.workspace=? AND i.began=1 AND t.status IN ('running', 'stopped')"""
+_WAITING: Final = "SELECT DISTINCT thread FROM wa_inbox WHERE workspace=? AND turn IS NULL"
+# Those that have begun a turn are 2 once that is over, so that what is looked at does not grow with what was said.
+_GOING: Final = """SELECT i.thread, i.id, i.turn, t.status FROM wa_inbox i LEFT JOIN wa_turn t ON t.id=i.turn
+                  WHERE i.workspace=? AND i.began=1"""
+_OVER: Final = "UPDATE wa_inbox SET began=2 WHERE id=? AND turn=?"
 
 STEERABLE: Final = ("running", "paused", "stopped")
 """The statuses of a turn that reads messages, now or once it resumes."""
@@ -258,8 +260,20 @@ class Inbox:
 
     async def waiting(self, workspace: str) -> tuple[str, ...]:
         """The keys of threads with unread messages, or with a message whose turn was interrupted or stopped."""
-        rows = await self._database.read(lambda tx: tx.execute(_WAITING, (workspace, workspace)))
-        return tuple(thread for (thread,) in rows)
+
+        def look(transaction: Transaction) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
+            return transaction.execute(_WAITING, (workspace,)), transaction.execute(_GOING, (workspace,))
+
+        def settle(transaction: Transaction) -> None:
+            for id, turn in over:
+                transaction.execute(_OVER, (id, turn))
+
+        unread, begun = await self._database.read(look)
+        over = [(id, turn) for _, id, turn, status in begun if status not in OPEN]
+        if over:
+            await self._database.transact(settle)
+        going = (thread for thread, _, _, status in begun if status in ("running", "stopped"))
+        return tuple(dict.fromkeys([*(thread for (thread,) in unread), *going]))
 
     async def places(self, workspace: str) -> tuple[tuple[Any, ...], ...]:
         """What tells whether anything that waits in a workspace has changed; the name of the thread comes first."""

@@ -28,11 +28,11 @@ _LONGEST: Final = 180  # characters of a thread's id that are in the ids of its 
 _SPENT: Final = ("calls", "tokens", "cost")
 _OF: Final = f"SELECT {COLUMNS} FROM wa_inbox WHERE thread >= ? AND thread < ? AND kind='queue' ORDER BY at, id"
 _BEGINNING: Final = f"""SELECT {COLUMNS} FROM wa_inbox
-                        WHERE workspace=? AND turn IS NULL AND code IS NULL AND kind='queue'"""
-_RUNNING: Final = """SELECT account, reports FROM wa_turn
-                     WHERE workspace=? AND reports IS NOT NULL AND status IN ('running', 'stopped')"""
+                        WHERE workspace=? AND COALESCE(account, '')=? AND turn IS NULL AND kind='queue'
+                          AND code IS NULL"""
+_RUNNING: Final = """SELECT reports FROM wa_turn WHERE workspace=? AND COALESCE(account, '')=?
+                     AND reports IS NOT NULL AND status IN ('running', 'stopped')"""
 _REPORTS: Final = f"SELECT {COLUMNS} FROM wa_inbox WHERE thread=? AND kind='report' ORDER BY at DESC, id LIMIT 1000"
-_HOLD: Final = "UPDATE wa_turn SET inbox=inbox WHERE id=(SELECT MAX(id) FROM wa_turn WHERE thread=?)"
 _DROP: Final = "DELETE FROM wa_inbox WHERE id=? AND turn IS NULL RETURNING id"
 _DROP_UNREAD: Final = "DELETE FROM wa_inbox WHERE thread=? AND turn IS NULL"
 _TELL_NOBODY: Final = "UPDATE wa_turn SET reports=NULL WHERE thread=?"
@@ -212,16 +212,15 @@ class BackgroundTasks:
     def running(self, transaction: Transaction, scope: Scope) -> tuple[int, int]:
         """How many tasks of a conversation run or are about to, and how many of its account. What waits does not count.
 
-        A task of this conversation that is dispatched at the same time waits for this transaction.
+        A task that the account dispatches at the same time, on any thread, waits for the end of this transaction.
         """
-        own = _key(scope, scope.thread or "")
-        transaction.execute(_HOLD, (own,))
-        unread = self._inbox.read(transaction.execute(_BEGINNING, (scope.workspace,)))
-        found = [(row.scope.account, row.start.get("reports", {}).get("key")) for row in unread]
-        for account, kept in transaction.execute(_RUNNING, (scope.workspace,)):
-            found.append((account, json.loads(kept).get("key")))
-        of_account = [key for account, key in found if key and account == scope.account]
-        return of_account.count(own), len(of_account)
+        own, whose = _key(scope, scope.thread or ""), (scope.workspace, scope.account or "")
+        transaction.lock("background of {}/{}".format(*whose))
+        unread = self._inbox.read(transaction.execute(_BEGINNING, whose))
+        found = [row.start.get("reports") or {} for row in unread]
+        found += [json.loads(kept) for (kept,) in transaction.execute(_RUNNING, whose)]
+        keys = [each["key"] for each in found if "key" in each]
+        return keys.count(own), len(keys)
 
     async def silence(self, scope: Scope) -> tuple[Scope, ...]:
         """Let the tasks of a conversation begin no more, and tell nobody; returns their threads."""

@@ -70,6 +70,14 @@ TURNS = Schema(
             *INBOX_TABLES,
         ),
         ("CREATE INDEX wa_turn_reports ON wa_turn(workspace, status) WHERE reports IS NOT NULL",),
+        (
+            "DROP INDEX wa_turn_reports",
+            """CREATE INDEX wa_turn_reports ON wa_turn(workspace, COALESCE(account, ''), status)
+               WHERE reports IS NOT NULL""",
+            """CREATE INDEX wa_inbox_account ON wa_inbox(workspace, COALESCE(account, ''))
+               WHERE turn IS NULL AND kind='queue'""",
+            "CREATE INDEX wa_inbox_began ON wa_inbox(workspace) WHERE began=1",
+        ),
     ),
 )
 _INSERT = f"""INSERT INTO wa_turn({_COLUMNS}, inbox)

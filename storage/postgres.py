@@ -201,6 +201,7 @@ def query(sql: str) -> bytes:
 
 # --- schemas ----------------------------------------------------------------------------------------------------------
 
+_LOCK_NAME: Final = "SELECT pg_advisory_xact_lock(hashtextextended(?, 0))"
 _LOCK: Final = "SELECT pg_advisory_xact_lock(hashtextextended('worldagent schema', 0))"
 _TEXT: Final = re.compile(r"\bTEXT\b")
 
@@ -518,6 +519,9 @@ class _PostgresTransaction:
 
     def hold(self, sql: str, params: Sequence[object] = (), *, alone: bool = False) -> list[tuple[Any, ...]]:
         return self.execute(f"{sql} FOR UPDATE" if alone else f"{sql} FOR SHARE", params)
+
+    def lock(self, name: str) -> None:
+        self.execute(_LOCK_NAME, (f"worldagent {name}",))
 
 
 # --- notifications ----------------------------------------------------------------------------------------------------

@@ -40,6 +40,10 @@ class Transaction(Protocol):
         """
         ...
 
+    def lock(self, name: str) -> None:
+        """Wait for transactions that have locked this name. No other one can lock it before this one ends."""
+        ...
+
 
 def columns_of(transaction: Transaction, table: str, *, server: bool) -> frozenset[str]:
     """The columns of a table of the database; empty if there is no such table.

@@ -178,6 +178,9 @@ class _SqliteTransaction:
     def hold(self, sql: str, params: Sequence[object] = (), *, alone: bool = False) -> list[tuple[Any, ...]]:
         return self.execute(sql, params)  # SQLite allows no other write during this transaction
 
+    def lock(self, name: str) -> None:
+        """Do nothing, for the same reason."""
+
 
 def schema_error(
     error: sqlite3.Error, connection: sqlite3.Connection, path: Path, schemas: Sequence[Schema]

@@ -85,7 +85,6 @@ _HAS_NEAR: Final = """SELECT EXISTS(SELECT 1 FROM pg_attribute
 # A cast in the search would take five times as long as the search itself.
 _ADD_NEAR: Final = """ALTER TABLE wa_entry_vector
                       ADD COLUMN IF NOT EXISTS near vector GENERATED ALWAYS AS (vector::vector) STORED"""
-_ONE_AT_A_TIME: Final = "SELECT pg_advisory_xact_lock(hashtextextended('worldagent schema', 0))"
 
 Ranked = Sequence[tuple[int, float]]
 """Keys of entries with their scores, the best first."""
@@ -361,7 +360,7 @@ async def _enable_pgvector(database: Database) -> bool:
     """Whether a server can search vectors. What it needs is created first, if the user of the url is allowed to."""
 
     def create(transaction: Transaction) -> bool:
-        transaction.execute(_ONE_AT_A_TIME)
+        transaction.lock("schema")
         [(there, newest)] = transaction.execute(PGVECTOR)
         if not there and newest is not None:
             transaction.execute("CREATE EXTENSION IF NOT EXISTS vector")

@@ -1,19 +1,23 @@
 """Work in the background: dispatched by a model or by host code, and reported to its conversation once (T17)."""
 
 import asyncio
+from contextlib import suppress
 from pathlib import Path
+from threading import Barrier, BrokenBarrierError
 from typing import Any
 
 import pytest
 from pydantic import BaseModel
 
 from support.agents import approving, scripted_agent
-from worldagent import Approve, Role, Rule, Worker, WorldAgent, tool
+from support.databases import Engine, made, on_every_database, storage_of
+from worldagent import Approve, Role, Rule, Settings, Worker, WorldAgent, tool
 from worldagent.agent import Background, Say, Task, Thread
 from worldagent.core import events as ev
 from worldagent.core.errors import KeyReused, LimitReached, NothingToSteer, RoleNotStorable
 from worldagent.graphs import Shape, TaskContext
 from worldagent.harness import Policy
+from worldagent.memory.reports import BackgroundTasks
 from worldagent.testing import ScriptedCall, ScriptedLM
 
 pytestmark = pytest.mark.requirement("T17")
@@ -521,3 +525,29 @@ async def test_a_shape_and_a_skill_work_in_the_background(tmp_path: Path) -> Non
         reports = {text.partition("(")[2].partition(")")[0]: text for text in told}
         assert reports["count"].endswith('is done. Its result:\n{"words":3}')
         assert reports["review"].endswith("It is good.")
+
+
+@on_every_database
+@pytest.mark.parametrize("names", [("t", "t"), ("t", "u")])
+async def test_tasks_that_are_dispatched_at_once_cannot_pass_a_limit(
+    tmp_path: Path, engine: Engine, names: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each transaction waits, after it has counted, for the other one to count: one of them cannot, until the end."""
+    running, counted = BackgroundTasks.running, Barrier(2)
+
+    def counting(self: BackgroundTasks, transaction: Any, scope: Any) -> tuple[int, int]:
+        found = running(self, transaction, scope)
+        with suppress(BrokenBarrierError):
+            counted.wait(0.5)
+        return found
+
+    monkeypatch.setattr(BackgroundTasks, "running", counting)
+    library, home = Library(), made(engine, tmp_path / "home")
+    which = "background_of_thread" if names[0] == names[1] else "background_of_account"
+    given: dict[str, Any] = {"storage": storage_of(home), "settings": Settings(model_attempts=1, **{which: 1})}
+    async with WorldAgent("novel", lm=library.lm, background=True, **given) as agent:
+        asked = [agent.background(Say("Hello"), thread=agent.thread(name, account="ana")) for name in names]
+        outcomes = await asyncio.gather(*asked, return_exceptions=True)
+        tasks = [each for name in set(names) for each in await agent.background_tasks(agent.thread(name))]
+    assert [type(each) for each in outcomes if isinstance(each, Exception)] == [LimitReached]
+    assert len(tasks) == 1

@@ -115,3 +115,6 @@ class _Scratch:
 
     def hold(self, sql: str, params: Sequence[object] = (), *, alone: bool = False) -> list[tuple[Any, ...]]:
         return self.execute(sql, params)
+
+    def lock(self, name: str) -> None:
+        """Nothing else writes."""
