@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
@@ -92,11 +93,14 @@ class Pending:
 
     Attributes:
         begins: Whether it begins turns; a process that is about to end leaves them to another one.
+        room: Counts a turn of an account, under a key, inside its block; None if there is room for none, and the
+            message waits.
     """
 
     def __init__(self, runner: TurnRunner, begin: Callable[[InboxRow, str, Role | None], TurnStream]) -> None:
         self._runner, self._begin = runner, begin
         self.begins = True
+        self.room: Callable[[str | None, object], AbstractContextManager[None] | None] = lambda *_: nullcontext()
         self._call_roles: dict[tuple[str, str], Role] = {}  # by thread and message; in memory alone (R9)
         self._draining: dict[str, asyncio.Task[None]] = {}
         self._again: set[str] = set()  # threads to look at once more
@@ -382,6 +386,13 @@ class Pending:
 
     async def _begun(self, row: InboxRow) -> bool:
         """Begin, or resume, the turn of a message and wait for it; False if it cannot go on now."""
+        counted = self.room(row.scope.account, row.id)
+        if counted is None:  # the next look begins it
+            return False
+        with counted:
+            return await self._run(row)
+
+    async def _run(self, row: InboxRow) -> bool:
         stores, code, later = self._parts.stores, "internal", False
         try:
             call = self._call_roles.get((row.thread, row.id)) if row.role is not None else None

@@ -15,7 +15,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Iterable
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from contextvars import Context
 from dataclasses import dataclass, field, fields
 from functools import partial
@@ -49,9 +49,9 @@ class Limits:
     """How much a server does concurrently, and how long it waits for a slow reader.
 
     Attributes:
-        turns: The most running turns in one workspace.
+        turns: The most running turns in one workspace. What is queued, and reports, wait to begin more.
         workspaces: The most open agents.
-        account_turns: The most running turns of one account in one workspace.
+        account_turns: The most running turns of one account in one workspace, in the same way.
         account_readers: The most calls of one account in one workspace that follow a turn or wait for changes over the
             web app. Calls without an account are not counted, here and for `account_turns`.
         account_refused: The most requests of one account in a minute that are refused for what they send. Its next
@@ -224,6 +224,11 @@ class Agents:
         with _counted(self._places[workspace].turns, turn):
             yield
 
+    def _room(self, workspace: str, account: str | None, key: object) -> AbstractContextManager[None] | None:
+        """Count a turn that a message begins; None if its workspace or its account has reached its limit."""
+        turn, place = (account, key), self._places.get(workspace)
+        return None if place is None or self.too_many(workspace, turn) else _counted(place.turns, turn)
+
     @contextmanager
     def reader(self, workspace: str, account: str | None) -> Generator[None]:
         """Count a call inside the block that follows a turn or waits for changes.
@@ -279,7 +284,7 @@ class Agents:
             place = self._places.get(workspace) or self._new_place(workspace)
             if place is not None and place.closing is None:
                 return place
-            await self._room(workspace)
+            await self._free(workspace)
 
     def _new_place(self, workspace: str) -> _Place | None:
         if len(self._places) >= self.limits.workspaces:
@@ -292,7 +297,7 @@ class Agents:
         opening.add_done_callback(lambda _: self._forget(place) if place.agent is None else None)
         return place
 
-    async def _room(self, workspace: str) -> None:
+    async def _free(self, workspace: str) -> None:
         """Wait until this workspace's own place or any other place is free."""
         closing = [place.closing for place in self._places.values() if place.closing is not None]
         own = self._places.get(workspace)
@@ -313,7 +318,9 @@ class Agents:
         await asyncio.wait(closing, return_when=asyncio.FIRST_COMPLETED)
 
     async def _open(self, workspace: str, delivery: AsyncExitStack) -> WorldAgent:
-        agent = await self._make(workspace).start()
+        agent = self._make(workspace)
+        inside(agent).pending.room = partial(self._room, workspace)
+        await agent.start()
         await delivery.enter_async_context(delivering(agent))
         return agent
 

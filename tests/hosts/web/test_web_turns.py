@@ -305,6 +305,33 @@ async def test_an_account_runs_and_follows_so_many_turns_and_the_others_are_not_
         assert (await say(ana, "And?", thread="other"))[-1]["turn"]["status"] == "done"
 
 
+@pytest.mark.requirement("T16")
+async def test_turns_of_queued_messages_count_and_wait_until_their_account_has_room(tmp_path: Path) -> None:
+    gates = {text: asyncio.Event() for text in ("1", "2", "3")}
+    begun: asyncio.Queue[str] = asyncio.Queue()
+
+    async def reply(call: ScriptedCall) -> dict[str, str]:
+        text = str(call.fields["message"])
+        begun.put_nowait(text)
+        await gates[text].wait()
+        return {"reply": "Fine."}
+
+    async with web(tmp_path, ScriptedLM(reply), limits=Limits(account_turns=2)) as ana:
+        for text in gates:
+            await ana.post(f"/threads/t{text}/queue", json={"text": text})
+        async with asyncio.timeout(BOUND):
+            first = {await begun.get(), await begun.get()}
+            refused = await ana.post("/threads/other/messages", json={"text": "4"}, headers=STREAM)
+            assert refused.json()["error"]["problem"] == "the account has 2 running turns, which is its limit"
+            [last] = gates.keys() - first
+            assert [each["text"] for each in (await ana.get(f"/threads/t{last}/queue")).json()["messages"]] == [last]
+            assert begun.empty()
+            gates[first.pop()].set()
+            assert await begun.get() == last
+            for gate in gates.values():
+                gate.set()
+
+
 async def test_a_reader_that_waits_for_a_silent_turn_has_its_stream_and_frees_its_place(tmp_path: Path) -> None:
     gate, limits = Held(), Limits(account_readers=2)
     async with web(tmp_path, ScriptedLM(gate), limits=limits) as client:
