@@ -1,4 +1,4 @@
-"""Work in the background whose process is killed: each effect happens once, and each end is reported once (T17, T5)."""
+"""Work in the background whose processes are killed: each effect and each report of an end happens once (T17, T5)."""
 
 import sys
 
@@ -30,3 +30,22 @@ def test_killed_work_goes_on_in_the_next_process_with_each_effect_and_each_repor
 @on_every_database
 def test_work_that_is_killed_300_times_has_each_effect_and_each_report_once(engine: Engine) -> None:
     check(engine, MANY)
+
+
+def check_works(engine: Engine, **given: int) -> None:
+    """What must hold of tasks over several processes that are killed."""
+    [found] = run_program("kill_works", BOUND, engine=engine, **given)
+    sys.stdout.write(f"{found}\n")  # with the seed, and the seconds before and after the last kill
+    assert (found["repeated"], found["lost"]) == ([], [])
+    assert (found["reported_twice"], found["not_reported"]) == ([], [])
+
+
+@on_every_database
+def test_tasks_over_two_killed_processes_have_each_effect_and_each_report_once(engine: Engine) -> None:
+    check_works(engine, count=24, processes=2, kills=4)
+
+
+@pytest.mark.soak
+@on_every_database
+def test_a_thousand_tasks_over_four_killed_processes_have_each_effect_and_each_report_once(engine: Engine) -> None:
+    check_works(engine, count=1000, processes=4, kills=40)

@@ -80,13 +80,13 @@ async def _live(agent: WorldAgent, name: str, home: Path, *, last: bool) -> None
         for work in works[-len(WORKS) :]:
             while (status := (await work.state()).status) != "done":
                 if status == "paused":  # also if a killed process has stored the answers, and did not resume
-                    await _answered(work.thread, home)
+                    await answered(work.thread, home / _EFFECTS)
                 await asyncio.sleep(0.01)
 
 
-async def _answered(thread: Thread, home: Path) -> None:
-    """Answer whether an effect that a kill interrupted happened."""
-    there = set(lines(home / _EFFECTS))
+async def answered(thread: Thread, effects: Path) -> None:
+    """Answer whether an effect that a kill interrupted happened, as a file says, and resume the turn."""
+    there = set(lines(effects))
     pauses = await open_pauses(thread)
     answers = {
         pause.id: Happened(f"put {pause.arguments['what']}") if pause.arguments["what"] in there else RunAgain()

@@ -1,0 +1,146 @@
+"""Background tasks of one account over several worker processes that are killed at random, and begun again.
+
+As a program it prints one JSON object with what came of the effects and the reports. Each task has one effect that
+cannot be taken back. Of each conversation every second task begins a turn with its report.
+"""
+
+import asyncio
+import os
+import random
+import re
+import signal
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from support.databases import Engine, made, removed
+from support.kill_background import answered
+from support.kill_points import bare_agent
+from support.processes import add, be_program, forked_result, lines, started
+from worldagent import WorldAgent
+from worldagent.agent import BackgroundTask, Say, Thread
+from worldagent.harness import tool
+from worldagent.testing import ScriptedCall, ScriptedLM
+
+OF_THREAD = 8  # tasks of a conversation
+SPAN = 5.0  # seconds after its agent is open within which a process is killed
+POLL, LIMIT = 0.02, 900  # seconds between two looks, and for all of them
+_EFFECTS, _SENT = "effects", "sent"
+_REPORT = re.compile(r"The background task \w+ \(conversation\) is done\. Its result:\ndid (\S+)")
+
+
+def agent_of(home: Path) -> WorldAgent:
+    @tool(risk="write")
+    async def put(what: str) -> str:
+        """Have an effect."""
+        await asyncio.sleep(0)
+        add(home / _EFFECTS, what)
+        await asyncio.sleep(0)
+        return what
+
+    def answer(call: ScriptedCall) -> dict[str, Any]:
+        verb, _, what = str(call.fields["message"]).partition(" ")
+        if verb != "put":
+            return {"reply": "Noted."}
+        calls = [] if call.steps else [{"tool": "put", "arguments": {"what": what}}]
+        return {"reply": f"did {what}" if call.steps else "", "calls": calls}
+
+    most = {"background_of_thread": 1000, "background_of_account": 1000}
+    return bare_agent(home, ScriptedLM(answer), "put", tools=[put], background=True, settings=most)
+
+
+def _thread(agent: WorldAgent, number: int) -> Thread:
+    return agent.thread(f"t{number // OF_THREAD}", account="ana")
+
+
+async def _task(agent: WorldAgent, number: int) -> BackgroundTask:
+    thread, mode = _thread(agent, number), "turn" if number % 2 else "next"
+    return await agent.background(Say(f"put {number}"), thread=thread, report=mode, key=f"w{number}")
+
+
+async def _work(home: Path, tasks: range, opened: Path) -> None:
+    """Dispatch what is left of these tasks, and begin what waits, for ever."""
+    async with agent_of(home) as agent:
+        add(opened, "open")
+        async with asyncio.TaskGroup() as group:
+            group.create_task(agent._runner.pending.watch(agent.workspace))
+            sent = {*lines(home / _SENT)}
+            for number in tasks:
+                if str(number) not in sent:
+                    await _task(agent, number)
+                    add(home / _SENT, str(number))
+
+
+async def _end(home: Path, count: int) -> dict[str, Any]:
+    """Dispatch what is left, wait for all tasks, and let each conversation read what it was told."""
+    async with agent_of(home) as agent, asyncio.timeout(LIMIT):
+        looking = asyncio.ensure_future(agent._runner.pending.watch(agent.workspace))
+        for number in range(count):
+            task = await _task(agent, number)
+            while (await task.wait()).status == "paused":  # a kill has interrupted its effect
+                await answered(task.thread, home / _EFFECTS)
+        looking.cancel()
+        await agent._runner.pending.settled()
+        said: list[str] = []
+        for number in range(0, count, OF_THREAD):
+            thread = _thread(agent, number)
+            await thread.converse("Well?")
+            assert await thread.queued() == ()
+            said += [str(each.body.get("text", "")) for each in await thread.history(limit=1000)]
+        return {"reports": Counter(found for text in said for found in _REPORT.findall(text))}
+
+
+def _killed(home: Path, count: int, processes: int, kills: int, source: random.Random) -> None:
+    """Keep so many processes at work until so many were killed, and kill the others then."""
+    opened = [home / f"open{slot}" for slot in range(processes)]
+    running: dict[int, tuple[int, int, float | None]] = {}  # its id, how often it was open, and when it is killed
+    until = time.monotonic() + LIMIT
+    while kills or running:
+        assert time.monotonic() < until, "the processes take too long"
+        for slot, file in enumerate(opened):
+            if slot not in running and kills:
+                tasks = range(slot, count, processes)
+                work = started(lambda tasks=tasks, file=file: asyncio.run(_work(home, tasks, file)))  # type: ignore[misc]
+                running[slot] = work, len(lines(file)), None
+            elif slot in running:
+                child, before, end = running[slot]
+                assert os.waitpid(child, os.WNOHANG) == (0, 0), "a process ended before it was killed"
+                if end is None and len(lines(file)) > before:
+                    running[slot] = child, before, time.monotonic() + source.uniform(0, SPAN)
+                elif not kills or (end is not None and time.monotonic() > end):
+                    del running[slot]
+                    os.kill(child, signal.SIGKILL)
+                    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+                    assert code == -signal.SIGKILL, f"it ended with {code}"
+                    kills -= bool(kills)
+        time.sleep(POLL)
+
+
+def killed(engine: Engine, count: int, processes: int, kills: int) -> Iterator[dict[str, Any]]:
+    """Kill so many processes, let one finish, and say what came of the effects and the reports."""
+    seed = int.from_bytes(os.urandom(4), "big")
+    with tempfile.TemporaryDirectory() as folder:
+        home, began = made(engine, Path(folder) / "home"), time.monotonic()
+        _killed(home, count, processes, kills, random.Random(seed))
+        left, middle = count - len(set(lines(home / _EFFECTS))), time.monotonic()
+        code, told = forked_result(lambda: asyncio.run(_end(home, count)))
+        assert code == 0, f"seed {seed}: no process could finish"
+        effects, ended = Counter(lines(home / _EFFECTS)), time.monotonic()
+        removed(home)
+    expected = set(map(str, range(count)))
+    yield {
+        "seed": seed,
+        "seconds": [round(middle - began, 1), round(ended - middle, 1)],
+        "left": left,
+        "repeated": sorted(each for each, times in effects.items() if times > 1),
+        "lost": sorted(expected - set(effects)),
+        "reported_twice": sorted(each for each, times in told["reports"].items() if times > 1),
+        "not_reported": sorted(expected - set(told["reports"])),
+    }
+
+
+if __name__ == "__main__":
+    be_program(killed)
