@@ -77,12 +77,12 @@ async def answered(thread: Thread, role: Role | None, seen: Watch) -> None:
 @pytest.mark.parametrize("surface", ["message", "task"])
 async def test_role_of_a_steered_turn_is_nowhere(tmp_path: Path, database_engine: str, surface: str) -> None:
     text, other = canary(400, "steered"), canary(300, "tr")
-    role = Role("critic", text)
+    role = Role("steered critic", text)
     with watch(tmp_path / "home") as seen:
         painter = Painter(seen.home)
         async with painter.agent() as agent:
             thread = agent.thread("t", account="ana")
-            thread.role.set(Role("painter", other))
+            thread.role.set(Role("steered painter", other))
             asked = Say("Paint.", role=role) if surface == "message" else Task("subagent", TASK, role=role)
             turn = asyncio.ensure_future(seen.outcome(thread.run(asked)))
             await asyncio.wait_for(painter.begun.wait(), 20)
@@ -98,7 +98,7 @@ async def test_role_of_a_steered_turn_is_nowhere(tmp_path: Path, database_engine
             kinds = [message.kind for message in await thread.history()]
             assert kinds.count("word") == 2, kinds
             assert painter.reached(text)
-        seen.assert_clean(text, other, names=["critic", "painter"])
+        seen.assert_clean(text, other, names=["steered critic", "steered painter"])
 
 
 TASK = {"worker": "clerk", "request": "Paint."}
