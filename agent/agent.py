@@ -591,7 +591,8 @@ class WorldAgent:
             KeyReused: The key was used on this thread for another request.
             AgentClosed: The agent is not open.
         """
-        self._opened("background", "this agent does not work in the background", "create it with background=True")
+        remedy = "create it with background=True, or start the command with --with background"
+        self._opened("background", "this agent does not work in the background", remedy)
         checked = None if key is None else check_id("key", key)
         return await dispatch(self._runner, request, thread, report=check_report(report), key=checked, role=role)
 

@@ -449,6 +449,10 @@ class UnknownMessage(UsageError):
     """The thread has no message with this id."""
 
 
+class UnknownTask(UsageError):
+    """The conversation has no background task with this id (T17)."""
+
+
 class UnknownTurn(UsageError):
     """The workspace has no turn with this id."""
 

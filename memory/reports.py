@@ -104,6 +104,14 @@ def background_thread(thread: str, task: str) -> str:
     return f"{base}{_BETWEEN}{task}"
 
 
+def conversation_of(thread: str) -> str:
+    """The id of the conversation whose background task has this thread, else the id itself.
+
+    Of an id that was too long to be a part of that of the task, only the beginning is known.
+    """
+    return thread.partition(_BETWEEN)[0]
+
+
 def mark_of_worker(of: str) -> str:
     """The mark of a text that a worker in the background wrote."""
     return f"worker:{of}"
@@ -266,6 +274,7 @@ __all__ = [
     "ReportTo",
     "Said",
     "background_thread",
+    "conversation_of",
     "less",
     "mark_of_worker",
     "report_of",

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from ...core import ROOT, ModelUsage, Scope, check_id, digest, new_id
 from ...core.errors import InvalidArgument, LimitReached, NothingToSteer, NotSteerable, RoleNotStorable
@@ -21,13 +21,14 @@ from ...memory.reports import ReportMode, ReportTo, background_thread
 from ...role_resolution import Role
 from ...storage import Transaction
 from ..requests import Say, Skill, Task
-from ..runtime.keys import key_reused, outcome_of, usage_of
+from ..runtime.keys import key_reused, outcome_of, so_far
 from ..settings import UNSET, Unset
 from ..thread import Thread
 from ..turns import Turn
 
 if TYPE_CHECKING:
     from ..runtime import TurnRunner
+    from ..stores import Stores
 
 MODES: Final = ("turn", "next", "event")
 FIRST_POLL_SECONDS: Final = 0.02
@@ -36,6 +37,12 @@ _GOING: Final = ("queued", "running", "paused", "stopped")
 
 BackgroundStatus = Literal["queued"] | TurnStatus
 """`queued` until its turn begins, then the status of that turn."""
+
+
+class Cancellable(Protocol):
+    """A thread of an agent or of a home."""
+
+    async def cancel(self) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +56,8 @@ class BackgroundState:
         since: When the status was written.
         code: The code of the error with which it failed, or could not begin.
         usage: What its models used so far, as far as its events are kept.
+        doing: The call that its turn makes, with its progress, or made last; None if it does not run, or is not known.
+        pauses: How many questions to a person wait for an answer, on its own thread.
     """
 
     status: BackgroundStatus
@@ -57,6 +66,8 @@ class BackgroundState:
     since: datetime | None = None
     code: str | None = None
     usage: ModelUsage = field(default_factory=ModelUsage)
+    doing: str | None = None
+    pauses: int = 0
 
     @property
     def going(self) -> bool:
@@ -86,22 +97,8 @@ class BackgroundTask:
 
     async def state(self) -> BackgroundState:
         """Return how it stands."""
-        parts = self._runner.parts
-        row = await parts.stores.inbox.get(self._row)
-        record = await self._record(row)
-        if record is not None:
-            used = sum((await usage_of(parts, record)).models.values(), ModelUsage())
-            return BackgroundState(
-                status=record.status,
-                turn_id=record.id,
-                began=record.began,
-                since=record.changed,
-                code=record.code,
-                usage=used,
-            )
-        if row is None:
-            return BackgroundState(status="cancelled")
-        return BackgroundState(status="queued" if row.code is None else "failed", code=row.code)
+        stores = self._runner.parts.stores
+        return await state_of(stores, await stores.inbox.get(self._row))
 
     async def wait(self) -> Turn:
         """Wait until it is over or waits for a person, and return its turn.
@@ -157,16 +154,47 @@ class BackgroundTask:
         Returns:
             False if it was over.
         """
-        parts = self._runner.parts
-        row = await parts.stores.inbox.get(self._row)
-        if row is not None and row.turn is None and await parts.stores.background.drop(row, parts.stores.clock.now()):
-            return True
-        return await self._runner.cancel(self.thread.scope)
+        return await cancel_task(self._runner.parts.stores, self._row, self.thread)
 
     async def _record(self, row: InboxRow | None) -> TurnRecord | None:
         if row is None or row.turn is None:
             return None
         return await self._runner.parts.stores.turns.get(row.turn)
+
+
+async def state_of(stores: Stores, row: InboxRow | None) -> BackgroundState:
+    """How the task stands that a message begins, or began; None is one that was cancelled before its turn."""
+    record = None if row is None or row.turn is None else await stores.turns.get(row.turn)
+    if record is None:
+        if row is None:
+            return BackgroundState(status="cancelled")
+        return BackgroundState(status="queued" if row.code is None else "failed", code=row.code)
+    usage, doing = await so_far(stores.events, record.id)
+    waits, _ = (await stores.journal.asked([record.id])).get(record.id, (0, 0))
+    return BackgroundState(
+        status=record.status,
+        turn_id=record.id,
+        began=record.began,
+        since=record.changed,
+        code=record.code,
+        usage=sum(usage.models.values(), ModelUsage()),
+        doing=doing if record.status == "running" else None,
+        pauses=waits,
+    )
+
+
+async def cancel_task(stores: Stores, row_id: str, thread: Cancellable) -> bool:
+    """Cancel a task; see `BackgroundTask.cancel`.
+
+    Args:
+        stores: The stores of its database.
+        row_id: The id of the message that begins it.
+        thread: Its own thread.
+    """
+    row = await stores.inbox.get(row_id)
+    if row is not None and row.turn is None and await stores.background.drop(row, stores.clock.now()):
+        return True
+    return await thread.cancel()
 
 
 def check_report(report: object) -> ReportMode:
@@ -231,7 +259,7 @@ async def dispatch(
         at=parts.stores.clock.now(),
     )
     made, _ = await parts.stores.inbox.put(row, check=lambda tx: _check_room(runner, tx, thread.scope))
-    if made.start["start"] != start["start"]:
+    if (made.scope.account, made.start["start"]) != (scope.account, start["start"]):
         raise key_reused(key)
     runner.pending.wake(scope)
     return _shown(runner, thread, made)

@@ -22,7 +22,7 @@ from ...graphs import TurnRequest
 from ...harness.journal import pause_of
 from ...memory import TurnRecord
 from ...memory.attachments import Attachment, AttachmentSource
-from ...memory.turn_log import END, RecordedTurn
+from ...memory.turn_log import END, RecordedTurn, TurnLog
 from ...role_resolution import Role
 from ..following import EventFollower
 from ..recording import Recording
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from .runner import TurnRunner
 
 _SHOWN_EVENTS: Final = (ev.Usage, ev.RoleTierSkipped, ev.MemoryRecalled, ev.RoleWithheld)
+_SO_FAR: Final = ('"usage"', '"call_started"', '"call_progress"', '"call_ended"')
 _COUNTED: Final = tuple(field.name for field in fields(ModelUsage) if field.name != "calls")
 
 
@@ -75,13 +76,31 @@ async def outcome_of(parts: RunnerParts, record: TurnRecord) -> Turn:
             return Turn(id=record.id, thread=given["thread"], status=status)
 
 
-async def usage_of(parts: RunnerParts, record: TurnRecord) -> TurnUsage:
-    """What the models of a recorded turn used so far; nothing once its events have been removed."""
-    log, after, found = parts.recorder.log, 0, list[TurnEvent | None]()
-    while (page := await log.page(record.id, after)) is not None and page.events:
-        found += [log.event(record.id, seq, line) for seq, line in page.events if '"usage"' in line]
+async def so_far(log: TurnLog, turn: str) -> tuple[TurnUsage, str | None]:
+    """What the models of a recorded turn used so far, and its newest call in words.
+
+    That is a call that runs, with its progress, else the one that ended last; None before the first one. Once the
+    events of the turn have been removed, nothing is known.
+    """
+    after, found = 0, list[TurnEvent | None]()
+    while (page := await log.page(turn, after)) is not None and page.events:
+        found += [log.event(turn, seq, line) for seq, line in page.events if any(each in line for each in _SO_FAR)]
         after = page.events[-1][0]
-    return _usage(event for event in found if event is not None)
+    events, running, last = [event for event in found if event is not None], dict[str, str](), None
+    titles = {event.call_id: event.title or event.function for event in events if isinstance(event, ev.CallStarted)}
+    for event in events:
+        match event:
+            case ev.CallStarted(call_id=call):
+                running[call] = titles[call]
+            case ev.CallProgress(call_id=call) if call in running:
+                of = "" if event.total is None else f" of {event.total:g}"
+                running[call] = f"{titles[call]}: {event.message or f'{event.progress:g}{of}'}"
+            case ev.CallEnded(call_id=call):
+                last = titles.get(call, last)
+                running.pop(call, None)
+            case _:
+                pass
+    return _usage(events), next(reversed(running.values()), last)
 
 
 async def _usage_events(parts: RunnerParts, record: TurnRecord) -> list[TurnEvent]:

@@ -291,6 +291,12 @@ class ForkArguments(ThreadArguments):
     to: Label | None = Field(default=None, description="the new thread's id; left out, one is made")
 
 
+class BackgroundTaskArguments(ThreadArguments):
+    """Arguments of `background_cancel`."""
+
+    task: Label = Field(description="the id of a background task of the conversation", examples=["3f2a9c0d"])
+
+
 class RoleSetArguments(ThreadArguments):
     """Arguments of `thread_role_set`."""
 

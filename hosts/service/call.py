@@ -19,6 +19,7 @@ from ...core.errors import InvalidArgument
 from ...core.pauses import Pause, may_answer
 from ...core.scope import MEMBER_ACCOUNT
 from ...memory.attachments import reader_of
+from ...memory.reports import conversation_of
 from .arguments import ThreadArguments, WorkspaceArguments
 
 A = TypeVar("A", bound=WorkspaceArguments)
@@ -130,8 +131,11 @@ class Grant:
         return next(filter(self.allows_thread, ids), name)
 
     def allows_thread(self, thread: str) -> bool:
-        """Whether the caller can use a thread with this id. The thread does not have to exist."""
-        return any(fnmatchcase(thread, glob) for glob in self.threads)
+        """Whether the caller can use a thread with this id. The thread does not have to exist.
+
+        Who reaches a conversation reaches the threads of its background tasks.
+        """
+        return any(fnmatchcase(each, glob) for each in (thread, conversation_of(thread)) for glob in self.threads)
 
     def allows_threads_after(self, stem: str) -> bool:
         """Whether the caller can use every thread whose id begins with `stem`."""

@@ -15,7 +15,7 @@ from ...core import errors
 from ...core.errors import WorldAgentError
 from ...core.pauses import Pause
 from .answers import default_forms, pause_record
-from .arguments import ResumeArguments, ThreadArguments
+from .arguments import BackgroundTaskArguments, ResumeArguments, ThreadArguments
 from .call import Call, Refused, names
 from .pauses import is_late, takes_answer, unanswered, waits_for_reply
 from .records import ErrorRecord, NextStep
@@ -107,6 +107,7 @@ _UNQUOTED: Final[Mapping[type[Exception], str]] = {
     errors.UnknownSchedule: "the token reaches no schedule of the workspace with this id",
     errors.UnknownShape: "there is no such shape",
     errors.UnknownSkill: "there is no such skill",
+    errors.UnknownTask: "the conversation has no background task of the caller with this id",
 }
 """New texts for problems of the package that quote what the caller sent."""
 
@@ -173,6 +174,8 @@ async def advised(call: Call[Any], workspace: Workspace, failure: WorldAgentErro
     Raises:
         WorldAgentError: The state of the turn cannot be read.
     """
+    if isinstance(call.given, BackgroundTaskArguments):
+        return {"remedy": failure.remedy}  # not that of a message to a turn
     if isinstance(failure, errors.UnknownContact):
         return {"remedy": _STRANGER, "next": [_step(call, "society_contacts", "whom the person can write to")]}
     of_role = isinstance(failure, errors.RoleRequired | errors.RoleChanged)

@@ -18,6 +18,7 @@ from ...agent.capabilities import named_capability
 from ...agent.runtime.inside import inside
 from ...core.errors import CapabilityFailed, InvalidArgument, NameTaken, WorldAgentError
 from . import (
+    background,
     drafts,
     events,
     following,
@@ -43,6 +44,7 @@ _LOG: Final = logging.getLogger("worldagent.hosts")
 _AREAS: Final = (
     threads,
     inbox,
+    background,
     following,
     traces,
     roles,

@@ -26,12 +26,16 @@ POST   /threads/{thread:path}/skills        run_skill
 POST   /threads/{thread:path}/resume        resume
 GET    /threads/{thread:path}/pauses        pauses
 POST   /threads/{thread:path}/cancel        cancel
+POST   /threads/{thread:path}/background/{task}/steer background_steer
 POST   /threads/{thread:path}/steer         thread_steer
 POST   /threads/{thread:path}/queue         thread_queue
 GET    /threads/{thread:path}/queue         thread_queued
 PUT    /threads/{thread:path}/queue         thread_reorder
 DELETE /threads/{thread:path}/queue/{message} thread_withdraw
 POST   /threads/{thread:path}/queue/{message}/release thread_release
+GET    /threads/{thread:path}/background    background_list
+POST   /threads/{thread:path}/background    background_start
+DELETE /threads/{thread:path}/background/{task} background_cancel
 POST   /threads/{thread:path}/fork          fork
 PUT    /threads/{thread:path}/title         thread_rename
 PUT    /threads/{thread:path}/archived      thread_archive

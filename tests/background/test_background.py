@@ -10,6 +10,7 @@ import pytest
 from pydantic import BaseModel
 
 from support.agents import approving, scripted_agent
+from support.background import READER, Library
 from support.databases import Engine, made, on_every_database, storage_of
 from worldagent import Approve, Role, Rule, Settings, Worker, WorldAgent, tool
 from worldagent.agent import Background, Say, Task, Thread
@@ -21,63 +22,6 @@ from worldagent.memory.reports import BackgroundTasks
 from worldagent.testing import ScriptedCall, ScriptedLM
 
 pytestmark = pytest.mark.requirement("T17")
-
-READER = Worker("reader", "You read books.", "reads a book", tools=("look",), background=True)
-
-
-class Library:
-    """An agent with a worker `reader`, its tool `look`, and a conversation that sends it off.
-
-    Attributes:
-        begun: Set once the tool runs.
-        may: Lets it end.
-        said: What the conversation's model read at each step, as text.
-        read: What the worker's model read at each step, as text.
-        looked: How often the tool ran.
-    """
-
-    def __init__(self, *, dispatch: dict[str, Any] | None = None, result: str = "It is about whales.") -> None:
-        self.begun, self.may = asyncio.Event(), asyncio.Event()
-        self.said: list[str] = []
-        self.read: list[str] = []
-        self.looked = 0
-        self.dispatch = dispatch or {"name": "reader", "request": "Read Moby Dick."}
-        self.calls: list[dict[str, Any]] = []
-        self.result = result
-        self.lm = ScriptedLM(self._reply)
-
-        @tool(risk="write")
-        async def look(book: str) -> str:
-            """Look into a book."""
-            self.looked += 1
-            self.begun.set()
-            await self.may.wait()
-            return f"looked into {book}"
-
-        self.look = look
-
-    def _reply(self, call: ScriptedCall) -> dict[str, Any]:
-        text = "\n".join(str(message) for message in call.messages)
-        if "request" in call.fields:
-            self.read.append(text)
-            if "looked into" not in text:
-                return {"calls": [{"tool": "look", "arguments": {"book": "Moby Dick"}}]}
-            return {"result": self.result}
-        self.said.append(text)
-        if self.calls:
-            return {"reply": "", "calls": [self.calls.pop(0)]}
-        if "dispatched" not in text:
-            return {"reply": "", "calls": [{"tool": "background_start", "arguments": self.dispatch}]}
-        return {"reply": "Whales!" if "about whales" in text else "I let it be read."}
-
-    def agent(self, home: Path, **more: Any) -> WorldAgent:
-        given: dict[str, Any] = {
-            "tools": [self.look],
-            "workers": [READER],
-            "policy": Policy(rules=(approving("look"),)),
-            "background": True,
-        }
-        return scripted_agent(home, self.lm, **(given | more))
 
 
 async def settled(agent: WorldAgent) -> None:

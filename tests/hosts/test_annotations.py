@@ -144,7 +144,7 @@ async def test_annotations_of_the_sidecar_say_what_each_tool_does(tmp_path: Path
                 assert (hints.read_only_hint, hints.destructive_hint, hints.idempotent_hint) == (False, True, False)
                 assert "text" in given or tool.name != "converse"
                 continue
-            if tool.name in ("thread_withdraw", "thread_reorder"):  # they change a message that waits; none does here
+            if tool.name in ("thread_withdraw", "thread_reorder", "background_cancel"):  # nothing waits or works here
                 continue
             before = await looked()
             await client.ask(tool.name, **given)
@@ -171,6 +171,9 @@ async def test_annotations_of_the_sidecar_say_what_each_tool_does(tmp_path: Path
             "thread_release",
             "thread_withdraw",
             "thread_reorder",
+            "background_start",
+            "background_steer",
+            "background_cancel",
         }
         assert {tool.name for tool in tools} - checked == runs
 
@@ -274,6 +277,7 @@ async def test_the_answer_of_every_tool_of_the_sidecar_matches_its_schema(tmp_pa
             if not result.is_error:
                 answered.add(tool.name)
     beside = {"thread_steer", "thread_queue", "thread_reorder", "thread_release"}  # nothing runs or waits
+    beside |= {"background_start", "background_steer", "background_cancel"}  # it has no such work
     assert {tool.name for tool in tools} - answered == {"resume", *beside}  # the turn is done
 
 
