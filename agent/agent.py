@@ -643,7 +643,8 @@ class WorldAgent:
     ) -> tuple[ThreadState, ...]:
         """List the workspace's threads with their state; the thread whose newest turn began last comes first.
 
-        A thread must match all given filters.
+        A thread must match all given filters. The threads of background tasks are left out, unless a status is given or
+        `archived` is None; `background_tasks` has those of one conversation.
 
         Args:
             limit: The number of threads, 1 to 1000.

@@ -24,6 +24,10 @@ ReportMode = Literal["turn", "next", "event"]
 """What a report does where no turn runs: it begins one, waits for the next one, or is an event alone."""
 
 _BETWEEN: Final = "~bg-"
+TASK_ID_LENGTH: Final = 8
+TASK_THREADS: Final = f"%{_BETWEEN}{'_' * TASK_ID_LENGTH}"
+"""A pattern of SQL for the keys of the threads of background tasks."""
+
 _LONGEST: Final = 180  # characters of a thread's id that are in the ids of its work; an id has 200 at most
 _SPENT: Final = ("calls", "tokens", "cost")
 _OF: Final = f"SELECT {COLUMNS} FROM wa_inbox WHERE thread >= ? AND thread < ? AND kind='queue' ORDER BY at, id"
@@ -269,6 +273,8 @@ def _key(scope: Scope, thread: str) -> str:
 
 
 __all__ = [
+    "TASK_ID_LENGTH",
+    "TASK_THREADS",
     "BackgroundTasks",
     "ReportMode",
     "ReportTo",

@@ -20,7 +20,7 @@ from ..core.pauses import UnattendedMode
 from ..storage import Database, Known, Lease, Schema, Transaction, read_row
 from .conversation import OPEN, StoredTurn, TurnStatus
 from .inbox import INBOX_TABLES, Inbox, InboxRow
-from .reports import Said, report_of
+from .reports import TASK_THREADS, Said, report_of
 
 _NAMES = tuple(StoredTurn.model_fields)
 _COLUMNS = ", ".join(_NAMES)
@@ -115,6 +115,7 @@ _TO_CANCEL = "SELECT id, gentle FROM wa_turn WHERE cancel=1 AND status='running'
 # is the character after the slash.
 _THREADS = f"""SELECT {_COLUMNS} FROM wa_turn
                WHERE id IN (SELECT MAX(id) FROM wa_turn WHERE thread >= ? AND thread < ? GROUP BY thread)
+                 AND (CAST(? AS BIGINT)=1 OR thread NOT LIKE ?)
                  AND (CAST(? AS TEXT) IS NULL OR status=?)
                  AND (CAST(? AS TEXT) IS NULL OR channel=?)
                  AND (CAST(? AS TEXT) IS NULL OR EXISTS(
@@ -366,6 +367,8 @@ class TurnRegister:
     ) -> tuple[TurnRecord, ...]:
         """The newest turn of each thread of a workspace, newest first.
 
+        Threads of background tasks are among them only with a `status`, or if `archived` is None.
+
         Args:
             workspace: The workspace.
             limit: The most turns to return.
@@ -378,7 +381,8 @@ class TurnRegister:
         """
         began, turn = (None, "") if before is None else (before[0].timestamp(), before[1])
         hidden = None if archived is None else int(archived)
-        kept = (status, status, channel, channel, account, account, hidden, hidden)
+        tasks = int(status is not None or archived is None), TASK_THREADS
+        kept = (*tasks, status, status, channel, channel, account, account, hidden, hidden)
         given = (*keys_of(workspace, prefix), *kept, began, began, began, turn, limit)
         rows = await self._database.read(lambda tx: tx.execute(_THREADS, given))
         return tuple(_record(row, self._database.name) for row in rows)

@@ -17,7 +17,7 @@ from ...core.errors import InvalidArgument, LimitReached, NothingToSteer, NotSte
 from ...harness.inside import Inside
 from ...memory import TurnRecord, TurnStatus, thread_key
 from ...memory.inbox import InboxRow
-from ...memory.reports import ReportMode, ReportTo, background_thread
+from ...memory.reports import TASK_ID_LENGTH, ReportMode, ReportTo, background_thread
 from ...role_resolution import Role
 from ...storage import Transaction
 from ..requests import Say, Skill, Task
@@ -242,7 +242,7 @@ async def dispatch(
     _refuse_role(runner, thread, request.role or role, begun=inside is not None)
     key = key or request.key or new_id("work")
     own, latest = thread_key(thread.scope), await parts.stores.turns.latest(thread_key(thread.scope))
-    task, by = digest([own, key], length=8), latest if inside is not None else None
+    task, by = digest([own, key], length=TASK_ID_LENGTH), latest if inside is not None else None
     scope = replace(thread.scope, thread=background_thread(thread.scope.thread or "", task))
     # Work that a turn began resolves no tier, in whatever process it begins.
     child = replace(thread, scope=scope, tiers=thread.tiers if inside is None else ())

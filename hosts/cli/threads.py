@@ -53,7 +53,8 @@ class ThreadsListOptions(ThreadsOptions):
     """The options of `threads list`.
 
     Attributes:
-        status (--status STATUS; Which): Only threads with this status, such as paused.
+        status (--status STATUS; Which): Only threads with this status, such as paused. With it, threads of background
+            tasks are listed, too.
         account (--account ID; Which): Only threads with a turn of this account.
         channel (--channel ID; Which): Only threads whose newest turn is of this channel.
         query (--query TEXT; Which): Only threads whose title or messages contain TEXT, in any case.

@@ -316,7 +316,11 @@ class ThreadsArguments(WorkspaceArguments):
     """Arguments of `threads`."""
 
     limit: int = Field(default=100, ge=1, le=1000, description="threads in the answer, at most")
-    status: ThreadStatus | None = Field(default=None, description="only those with this status", examples=["paused"])
+    status: ThreadStatus | None = Field(
+        default=None,
+        description="only those with this status; with it, threads of background tasks are listed, too",
+        examples=["paused"],
+    )
     of_account: Label | None = Field(
         default=None, description="only those on which a turn has run for this account", examples=["ana"]
     )
@@ -324,7 +328,9 @@ class ThreadsArguments(WorkspaceArguments):
     query: Words | None = Field(
         default=None, max_length=200, description="only those whose title or messages say this, in capitals or not"
     )
-    archived: bool | None = Field(default=False, description="true: only archived threads; null: both kinds")
+    archived: bool | None = Field(
+        default=False, description="true: only archived threads; null: both kinds, and threads of background tasks"
+    )
     before: Words | None = Field(
         default=None, max_length=1000, description="the next page: the `page_key` of the last thread that you have"
     )

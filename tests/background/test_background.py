@@ -168,6 +168,21 @@ async def test_an_approval_is_told_and_answered_on_the_thread_of_the_work(tmp_pa
     assert library.looked == 1
 
 
+async def test_a_list_of_threads_has_those_of_tasks_only_where_it_looks_for_them(tmp_path: Path) -> None:
+    library = Library()
+    async with library.agent(tmp_path, policy=Policy()) as agent:
+        thread = agent.thread("t", account="ana")
+        work = await agent.background(Task("subagent", {"worker": "reader", "request": "Read."}), thread=thread)
+        assert (await work.wait()).status == "paused"
+        await settled(agent)
+        own = work.thread.scope.thread
+        assert [each.thread for each in await agent.threads()] == ["t"]
+        assert own in [each.thread for each in await agent.threads(status="paused")]
+        assert {each.thread for each in await agent.threads(archived=None)} >= {"t", own}
+        await work.thread.fork(to=f"{own}.2")
+        assert f"{own}.2" in [each.thread for each in await agent.threads()], "it is a conversation again"
+
+
 async def test_a_model_looks_says_something_and_cancels(tmp_path: Path) -> None:
     library = Library()
     async with library.agent(tmp_path) as agent:
