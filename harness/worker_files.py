@@ -46,6 +46,7 @@ _KEYS: Final[Mapping[str, tuple[str, tuple[type, ...]]]] = {
     "max_steps": _NUMBER,
     "capabilities": _TEXTS,
     "capture": _SWITCH,
+    "background": _SWITCH,
     "memory": _SWITCH,
 }
 

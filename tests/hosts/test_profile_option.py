@@ -111,3 +111,19 @@ async def test_role_named_like_a_profile_gets_a_hint(run: Run, stub: OpenAIStub,
     assert "You read." not in system(stub.requests[0])
     done = await run("ask", "Hello", "--role", "riddler")
     assert "hint" not in done.output
+
+
+@pytest.mark.requirement("T17")
+async def test_an_agent_of_a_profile_works_in_the_background(
+    run: Run, stub: OpenAIStub, project: Path, user: Path
+) -> None:
+    (project / "staff").mkdir()
+    (project / "staff" / "critic.worker.md").write_text("---\ndescription: judges\nbackground: true\n---\nYou judge.")
+    (user / "editor.yaml").write_text("extends: general\ntools: [critic, background_start]\n")
+    for more, offered in ((), False), (("--with", "background"), True):
+        stub.requests.clear()
+        profile = "editor" if offered else "general"
+        done = await run("ask", "Hello", "--profile", profile, "--workers", "staff", *more)
+        assert done.exit_code == 0, done.output
+        assert ("- background_start:" in system(stub.requests[0])) == offered
+        assert "It can also work in the background." in system(stub.requests[0])

@@ -42,6 +42,7 @@ retries: 3
 max_steps: 5
 capabilities: prices
 capture: true
+background: true
 prompt: "Find the {article}."
 options: {temperature: 0.2, reasoning_effort: low}
 policy:
@@ -90,6 +91,7 @@ def test_a_file_says_all_that_python_can(tmp_path: Path, form: str) -> None:
         retries=3,
         max_steps=5,
         capture=True,
+        background=True,
         prompt="Find the {article}.",
         options={"temperature": 0.2, "reasoning_effort": "low"},
         policy=Policy(rules=(Rule(decision="approve", function="price"),), default="refuse"),
