@@ -36,6 +36,10 @@ _BEGINNING: Final = f"""SELECT {COLUMNS} FROM wa_inbox
                           AND code IS NULL"""
 _RUNNING: Final = """SELECT reports FROM wa_turn WHERE workspace=? AND COALESCE(account, '')=?
                      AND reports IS NOT NULL AND status IN ('running', 'stopped')"""
+_TOLD: Final = """SELECT id, status, changed, reports FROM wa_turn
+                 WHERE workspace=? AND reports IS NOT NULL AND status NOT IN ('running', 'stopped')
+                   AND (CAST(? AS TEXT) IS NULL OR account=?)
+                 ORDER BY changed DESC, id DESC LIMIT ?"""
 _REPORTS: Final = f"SELECT {COLUMNS} FROM wa_inbox WHERE thread=? AND kind='report' ORDER BY at DESC, id LIMIT 1000"
 _DROP: Final = "DELETE FROM wa_inbox WHERE id=? AND turn IS NULL RETURNING id"
 _DROP_UNREAD: Final = "DELETE FROM wa_inbox WHERE thread=? AND turn IS NULL"
@@ -100,6 +104,28 @@ class Said:
     marks: Collection[str] = ()
     pauses: Mapping[str, str] | None = None
     spent: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """That a turn in the background ended, failed, or waits.
+
+    Attributes:
+        turn: Its id.
+        status: Its status.
+        changed: When its status was written, in seconds since 1970.
+        to: Whom it told.
+    """
+
+    turn: str
+    status: str
+    changed: float
+    to: ReportTo
+
+    @property
+    def id(self) -> str:
+        """The same for the same report, and another one if the turn reports again."""
+        return digest([self.turn, self.status, self.changed], length=12)
 
 
 def background_thread(thread: str, task: str) -> str:
@@ -252,6 +278,18 @@ class BackgroundTasks:
         own = (task.thread or "").rpartition(_BETWEEN)[2]
         return next((row for row in self._inbox.read(rows) if row.start.get("task") == own), None)
 
+    async def told(self, workspace: str, account: str | None, *, limit: int) -> tuple[Told, ...]:
+        """The newest reports of a workspace, oldest first.
+
+        Args:
+            workspace: The workspace.
+            account: Whose work it is; None is that of all accounts.
+            limit: The most turns that are looked at; some of those can report to nobody.
+        """
+        rows = await self._database.read(lambda tx: tx.execute(_TOLD, (workspace, account, account, limit)))
+        found = [Told(*row[:3], ReportTo(**json.loads(row[3]))) for row in reversed(rows)]
+        return tuple(each for each in found if each.to.key)
+
     async def drop(self, row: InboxRow, now: datetime) -> bool:
         """End a task that has not begun, and report that; False if it has begun."""
 
@@ -279,6 +317,7 @@ __all__ = [
     "ReportMode",
     "ReportTo",
     "Said",
+    "Told",
     "background_thread",
     "conversation_of",
     "less",

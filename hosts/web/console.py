@@ -10,8 +10,9 @@ import asyncio
 import hashlib
 import json
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextvars import Context
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -44,6 +45,7 @@ STATIC: Final = Path(__file__).parent / "static"
 LIVE_SECONDS: Final = 1.0  # between two looks for changes
 LIVE_THREADS: Final = 100  # threads whose changes are noticed
 LIVE_EVENTS: Final = 20
+LIVE_REPORTS: Final = 50  # newest reports of work in the background
 _POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
@@ -56,7 +58,7 @@ def console_routes(web: WebApp) -> list[BaseRoute]:
     looks = _Looks(web)
 
     async def live(request: Request) -> Response:
-        """Tell what has changed since, by the names of the pages that show it."""
+        """Tell what has changed since, by the names of the pages that show it, and the newest reports of work."""
         call = await web.call(request, WorkspaceArguments, dict(request.query_params))
         return EventStream(await begun(_changes(web, looks, call, request)), web.parts.limits)
 
@@ -99,15 +101,28 @@ class _Pages(StaticFiles):
         await super().__call__(scope, receive, sent)
 
 
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What a caller sees.
+
+    Attributes:
+        digests: One of what each page shows, by its name.
+        reports: The newest reports of work in the background, oldest first.
+    """
+
+    digests: dict[str, str]
+    reports: list[dict[str, Any]]
+
+
 class _Looks:
     """Looks for changes, each for all streams of a caller together: a person can have the console open in many tabs."""
 
     def __init__(self, web: WebApp) -> None:
         self._agents = web.parts.agents
-        self._last: dict[tuple[str, str | None, Grant], tuple[float, asyncio.Task[dict[str, str]]]] = {}
+        self._last: dict[tuple[str, str | None, Grant], tuple[float, asyncio.Task[_Seen]]] = {}
 
-    async def look(self, call: WebCall[Any]) -> dict[str, str]:
-        """Return a digest of what each page shows, as it was less than `LIVE_SECONDS` ago.
+    async def look(self, call: WebCall[Any]) -> _Seen:
+        """Return what was seen less than `LIVE_SECONDS` ago.
 
         Raises:
             Refused, WorldAgentError: The server ends, or its database cannot be reached now.
@@ -117,31 +132,33 @@ class _Looks:
         key = (caller.workspace, caller.account, caller.grant)
         if key not in self._last:
             # Not in the context of this stream, which can end while others wait.
-            self._last[key] = now, self._agents.spawn(self._digests(call), context=Context())
+            self._last[key] = now, self._agents.spawn(self._look(call), context=Context())
         return await asyncio.shield(self._last[key][1])
 
-    async def _digests(self, call: WebCall[Any]) -> dict[str, str]:
+    async def _look(self, call: WebCall[Any]) -> _Seen:
         async with self._agents.use(call.caller.workspace) as agent:
-            return {name: _digest(await look(call, agent)) for name, look in _LOOKS.items()}
+            reports = await _reports(call, agent)
+            looks = {"threads": (await _threads(call, agent), reports), "society": await _society(call, agent)}
+            return _Seen({name: _digest(seen) for name, seen in looks.items()}, reports)
 
 
 async def _changes(web: WebApp, looks: _Looks, call: WebCall[Any], request: Request) -> AsyncGenerator[ServerSentEvent]:
     # The first notice names every page: something may have changed since the page loaded, or while it was away.
-    before: dict[str, str] = {}
+    before = _Seen({}, [])
     with web.parts.agents.reader(call.caller.workspace, call.caller.account):
         while not web.parts.ending.is_set():
             try:
                 await web.check_session(request, call.caller.workspace)
                 now = await looks.look(call)
             except (Refused, WorldAgentError):
-                if not before:
+                if not before.digests:
                     raise
                 now = before
             except HttpRefused:  # the person has logged out
                 return
-            changed = [name for name in now if now[name] != before.get(name)]
+            changed = [name for name, one in now.digests.items() if one != before.digests.get(name)]
             if changed:
-                yield ServerSentEvent(data=json.dumps({"changed": changed}), sep="\n")
+                yield ServerSentEvent(data=json.dumps({"changed": changed, "reports": now.reports}), sep="\n")
             before = now
             await asyncio.sleep(LIVE_SECONDS)
 
@@ -160,6 +177,16 @@ async def _threads(call: WebCall[Any], agent: WorldAgent) -> Any:
     ]
 
 
+async def _reports(call: WebCall[Any], agent: WorldAgent) -> list[dict[str, Any]]:
+    grant, background = call.caller.grant, inside(agent).stores.background
+    found = await background.told(agent.workspace, call.caller.account, limit=LIVE_REPORTS)
+    return [
+        {"id": each.id, "thread": each.to.name, "task": each.to.task, "name": each.to.of, "status": each.status}
+        for each in found
+        if grant.allows_thread(each.to.name)
+    ]
+
+
 async def _society(call: WebCall[Any], agent: WorldAgent) -> Any:
     society = society_of(agent)
     if society is None or not (call.caller.grant.operator or is_owner(call, society)):
@@ -167,6 +194,3 @@ async def _society(call: WebCall[Any], agent: WorldAgent) -> Any:
     events = await society.events.list(limit=LIVE_EVENTS)
     shown = await society_graph(call, agent), await society_spawns(call, agent), events
     return repr(shown)
-
-
-_LOOKS: Final[dict[str, Callable[[WebCall[Any], WorldAgent], Any]]] = {"threads": _threads, "society": _society}

@@ -11,8 +11,12 @@ import httpx2
 import pytest
 
 from support.agents import answering, scripted_agent
+from support.background import Library
 from support.web import BOUND, by_header, client_of, served
+from worldagent import Approve
+from worldagent.agent import Task
 from worldagent.core.errors import InvalidArgument
+from worldagent.harness import Policy
 from worldagent.hosts.service.threads import reached_threads
 from worldagent.hosts.web import Grant, Tokens, WebApp, console
 
@@ -21,12 +25,12 @@ pytestmark = pytest.mark.requirement("T10")
 
 @asynccontextmanager
 async def live(client: httpx2.AsyncClient, **headers: str) -> AsyncGenerator[Any]:
-    """Follow the changes; gives the names of what changed, as an iterator."""
+    """Follow the changes; gives what is told of them, as an iterator."""
 
-    async def changes() -> AsyncGenerator[list[str]]:
+    async def changes() -> AsyncGenerator[dict[str, Any]]:
         async for line in response.aiter_lines():
             if line.startswith("data: "):
-                yield json.loads(line[6:])["changed"]
+                yield json.loads(line[6:])
 
     async with client.stream("GET", "/live", headers=headers) as response:
         assert response.status_code == 200
@@ -34,8 +38,18 @@ async def live(client: httpx2.AsyncClient, **headers: str) -> AsyncGenerator[Any
 
 
 async def next_of(changes: Any) -> list[str]:
-    found: list[str] = await asyncio.wait_for(anext(changes), BOUND)
+    found: list[str] = (await asyncio.wait_for(anext(changes), BOUND))["changed"]
     return found
+
+
+async def until(changes: Any, *reported: str) -> list[dict[str, str]]:
+    """Wait until the newest reports say that work stands so."""
+    async with asyncio.timeout(BOUND):
+        async for each in changes:
+            if tuple(report["status"] for report in each["reports"]) == reported:
+                found: list[dict[str, str]] = each["reports"]
+                return found
+    raise AssertionError("the stream has ended")
 
 
 async def test_a_change_is_told_however_many_newer_threads_others_have(
@@ -74,6 +88,31 @@ async def test_streams_of_an_account_share_their_looks(tmp_path: Path, monkeypat
         for stream in streams:
             assert await next_of(stream) == ["threads", "society"]
     assert len(looks) == 2
+
+
+@pytest.mark.requirement("T17")
+async def test_reports_of_work_in_the_background_are_told_whichever_process_wrote_them(tmp_path: Path) -> None:
+    library, read = Library(), Task("subagent", {"worker": "reader", "request": "Read Moby Dick."})
+    library.may.set()
+    async with (
+        served(WebApp(library.agent(tmp_path, policy=Policy()), login=by_header)) as url,
+        client_of(url) as ana,
+        client_of(url, "bob") as bob,
+        library.agent(tmp_path, policy=Policy()) as other,
+    ):
+        thread = other.thread("ana:main", account="ana")
+        work = await other.background(read, thread=thread, report="event")
+        async with live(ana) as changes, live(bob) as of_bob:
+            [paused] = await until(changes, "paused")
+            [pause] = (await work.wait()).pauses
+            await work.thread.resume({pause.id: Approve()})
+            [done] = await until(changes, "done")
+            assert paused == done | {"id": paused["id"], "status": "paused"}
+            assert (done["thread"], done["task"], done["name"]) == ("ana:main", work.id, "reader")
+            assert paused["id"] != done["id"]
+            assert await until(of_bob) == []
+            await other.background(read, thread=thread, report="event")
+            assert (await until(changes, "done", "paused"))[0] == done
 
 
 async def test_the_stream_ends_when_the_person_logs_out(tmp_path: Path) -> None:
