@@ -1,6 +1,7 @@
 // Conversations: the list, one thread with its answer as it is written, and how the next message is to be gone about.
 
 import { call, fresh, get, own, stream, thread } from "./api.js";
+import { tasks } from "./background.js";
 import { badge, dialog, empty, h, notice, onceAFrame, status, time } from "./dom.js";
 import { markdown } from "./markdown.js";
 import { answer, card } from "./pauses.js";
@@ -30,14 +31,14 @@ export async function show(view, rest) {
     if (focused) list.querySelector(`[data-thread="${CSS.escape(focused)}"]`)?.focus();
   }
 
-  async function move([id]) {
+  async function move([id, ...of]) {
     current?.leave();
     frame.classList.toggle("open", Boolean(id));
     if (!id) {
       current = null;
       pane.replaceChildren(empty("Choose a conversation, or begin a new one."));
     } else {
-      current = one(pane, id === "new" ? own.prefix + fresh() : id, id === "new", titles);
+      current = one(pane, id === "new" ? own.prefix + fresh() : id, id === "new", titles, ...of);
       await current.load();
     }
     await titles();
@@ -56,8 +57,8 @@ function answered(text, withheld) {
   return [...markdown(text), ...(withheld ? [h("p", { class: "hint withheld" }, line)] : [])];
 }
 
-/** One conversation in a pane; `changed` is called after each of its turns. */
-function one(pane, id, isNew, changed) {
+/** One conversation in a pane; `changed` is called after each of its turns. A background task has a name, and is `of` another one. */
+function one(pane, id, isNew, changed, of, name) {
   const ends = new AbortController();
   const log = h("div", { class: "log", role: "log", "aria-label": "Messages", tabindex: "0" });
   const tiers = h("div", { class: "tiers" });
@@ -66,24 +67,28 @@ function one(pane, id, isNew, changed) {
   const send = h("button", { class: "primary" }, "Send");
   const stop = h("button", { type: "button", class: "danger", hidden: true, onclick: () => call("POST", thread(id, "/cancel")) }, "Stop");
   const withRole = h("details", {}, h("summary", {}, "Role of this message"), h("label", { for: "role", class: "hint" }, "How to go about it. It is stored nowhere."), role);
-  const ways = choice(fitRole), waiting = tray(id);
+  const ways = choice(fitRole), waiting = tray(id), work = tasks(id, ends.signal);
   const form = h("form", { class: "composer" }, waiting.element, withRole, ways.element, h("div", { class: "row" }, field, send, stop));
-  const title = h("h1", {}, isNew ? "New conversation" : id);
+  const title = h("h1", {}, isNew ? "New conversation" : name ?? id);
   const tools = h("div", { class: "row tools" });
-  pane.replaceChildren(h("header", { class: "head" }, h("a", { class: "back", href: "#/threads", "aria-label": "Back to the list" }, "‹"), title, tools), tiers, log, form);
-  let turn = null, busy = false, seen = "", loads = 0, begins = Promise.resolve();
+  const back = of ? h("a", { class: "back of", href: `#/threads/${encodeURIComponent(of)}`, "aria-label": "Back to its conversation" }, "‹")
+    : h("a", { class: "back", href: "#/threads", "aria-label": "Back to the list" }, "‹");
+  pane.replaceChildren(h("header", { class: "head" }, back, title, tools), tiers, log, work.element, form);
+  let turn = null, busy = false, open = false, seen = "", loads = 0, begins = Promise.resolve();
 
   function atEnd() { log.scrollTop = log.scrollHeight; }
 
-  /** Whether a turn runs or waits, so that a message is said beside it. */
-  function opened(open) {
-    ways.element.hidden = !open;
+  /** Whether a turn runs or waits, so that a message is said beside it. To a background task nothing else can be said. */
+  function opened(now) {
+    open = now;
+    form.hidden = Boolean(of) && !open;
+    ways.element.hidden = Boolean(of) || !open;
     fitRole();
   }
 
   /** A message that steers has the role of its turn. */
   function fitRole() {
-    withRole.hidden = !ways.element.hidden && ways.way() === "steer";
+    withRole.hidden = open && ways.way() === "steer";
   }
 
   function bubble(kind, name, ...content) {
@@ -102,6 +107,12 @@ function one(pane, id, isNew, changed) {
       word(record.id, record.body.name, record.author, said).append(time(record.at));
       return;
     }
+    const plain = { task: record.body.params?.request, result: record.body.result?.text }[record.kind];
+    if (typeof plain === "string") {
+      const made = record.kind === "task" ? bubble("mine", "to do", h("p", {}, plain)) : bubble("answer", "result", markdown(plain));
+      made.firstChild.append(time(record.at));
+      return;
+    }
     if (record.kind !== "message" && record.kind !== "answer") {
       const calls = (record.body.calls ?? []).map((each) => each.tool ?? each.name).filter(Boolean);
       const label = calls.length ? `calls ${calls.join(", ")}` : record.kind;
@@ -109,7 +120,7 @@ function one(pane, id, isNew, changed) {
       return;
     }
     const mine = record.kind === "message";
-    const made = bubble(mine ? "mine" : "answer", mine ? record.body.name ?? (record.author === "user" ? "you" : record.author) : "agent", mine ? h("p", {}, said) : answered(said, record.body.withheld?.characters));
+    const made = bubble(!mine ? "answer" : record.author.startsWith("worker:") ? "report" : "mine", mine ? record.body.name ?? (record.author === "user" ? "you" : record.author) : "agent", mine ? h("p", {}, said) : answered(said, record.body.withheld?.characters));
     const trace = !mine && record.turn_id ? [h("a", { href: `#/traces/${encodeURIComponent(record.turn_id)}` }, "trace")] : [];
     made.firstChild.append(time(record.at), ...trace, h("button", { type: "button", class: "quiet", onclick: () => fork(record.id) }, "fork"));
     if (!mine && record.turn_id) made.append(rating(record.turn_id));
@@ -225,6 +236,7 @@ function one(pane, id, isNew, changed) {
     turn = state.turn_id;
     opened(["running", "paused", "stopped"].includes(state.status));
     waiting.look();
+    work.look();
     tools.replaceChildren(state.status ? status(state.status) : "", h("button", { type: "button", class: "quiet", onclick: rename }, "rename"),
       h("button", { type: "button", class: "quiet", onclick: archive }, "archive"));
     await waits(state.pauses);
@@ -242,6 +254,7 @@ function one(pane, id, isNew, changed) {
   async function refresh() {
     if (isNew || ends.signal.aborted) return;
     waiting.look();
+    work.look();
     if (busy) return;
     const [{ messages }, state] = await Promise.all([get(thread(id, "/messages"), { limit: 200 }), get(thread(id, "/pauses"))]);
     const now = JSON.stringify([messages.length, state.turn_id, state.status, state.pauses.map((each) => [each.id, each.answered])]);
@@ -284,7 +297,7 @@ function one(pane, id, isNew, changed) {
     field.value = "";
     try {
       await begins;
-      await say(id, way, said, role.value.trim());
+      await say(id, way, said, role.value.trim(), !of);
       if (!busy) await load(); // the turn ended meanwhile, and it begins the next one
     } catch (error) {
       problem(error, said);
@@ -296,7 +309,7 @@ function one(pane, id, isNew, changed) {
     event.preventDefault();
     const said = field.value.trim();
     if (!said) return;
-    if (!ways.element.hidden) {
+    if (open) {
       await beside(said, ways.way());
       return;
     }

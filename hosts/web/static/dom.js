@@ -51,6 +51,12 @@ export function time(text) {
 export const duration = (seconds) =>
   seconds === null || seconds === undefined ? "" : seconds < 1 ? `${Math.round(seconds * 1000)} ms` : `${seconds.toFixed(1)} s`;
 
+/** How long something takes, as a clock shows it. */
+export function elapsed(seconds) {
+  const whole = Math.max(0, Math.round(seconds)), parts = [Math.floor(whole / 3600), Math.floor(whole / 60) % 60, whole % 60];
+  return parts.slice(whole < 3600 ? 1 : 0).map((each, at) => String(each).padStart(at ? 2 : 1, "0")).join(":");
+}
+
 export const money = (dollars) => (dollars === null || dollars === undefined ? "" : `$${dollars.toFixed(dollars < 0.01 ? 5 : 2)}`);
 
 /** A small label; its tone is one of good, warn, bad, plain. */

@@ -90,8 +90,8 @@ async function logIn(server, problem) {
 }
 
 /** Answer a pause and follow the turn to its end or its next pause. */
-export const answer = (id, pause, given, heard = () => undefined) =>
-  stream("POST", thread(id, "/resume"), { answers: { [pause.id]: given } }, heard);
+export const answer = (id, pause, given, heard = () => undefined, signal = undefined) =>
+  stream("POST", thread(id, "/resume"), { answers: { [pause.id]: given } }, heard, signal);
 
 export async function show(view) {
   const list = h("div", { class: "cards" });

@@ -23,14 +23,14 @@ export function choice(chosen) {
   return { element: made, way };
 }
 
-/** Say something beside the turn of a thread. `role` goes with a message that begins a turn. */
-export async function say(id, way, text, role) {
+/** Say something beside the turn of a thread. `role` goes with a message that begins a turn, which one that steers does if it `begins`. */
+export async function say(id, way, text, role, begins) {
   const given = { text, key: fresh() };
   if (way === "steer") {
     try {
       return await call("POST", thread(id, "/steer"), given);
     } catch (error) {
-      if (error.code !== "nothing_to_steer") throw error;
+      if (error.code !== "nothing_to_steer" || !begins) throw error;
       return call("POST", thread(id, "/steer"), { ...given, begin: true }); // the turn has ended meanwhile
     }
   }

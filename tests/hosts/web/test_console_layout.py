@@ -17,6 +17,7 @@ from support.role_specs import spec_of
 from support.skill_turns import package
 from support.web import served
 from worldagent import Memory, Worker, tool
+from worldagent.agent import Say, Task
 from worldagent.harness import CallContext
 from worldagent.hosts.web import Grant, Tokens, WebApp
 from worldagent.members import Objective, WorkspaceConfig
@@ -42,6 +43,8 @@ async def choose(ctx: CallContext) -> str:
 
 def said(call: ScriptedCall) -> dict[str, Any]:
     """A model that calls the tool that the message names, and otherwise says what it was sent."""
+    if "request" in call.fields:
+        return {"result": SENTENCE + WORD}
     message = call.fields.get("message", "")
     name = next((one for one in (buy.name, choose.name) if one in message), None)
     if name is None or call.steps:
@@ -62,12 +65,17 @@ async def furnished(folder: Path, browser: Browser, dark: bool) -> AsyncGenerato
         workers=[Worker(WORD[-60:], "You judge.", SENTENCE + WORD)],
         skills=[folder / "skills"],
         society=WorkspaceConfig(id="novel", owner="ana"),
+        background=True,
     )
     async with served(WebApp(agent, login=lambda _: "ana")) as url:
         try:
             turn = await agent.thread("ana:talk", account="ana").converse(SENTENCE + WORD)
             for name in (buy.name, choose.name):
                 await agent.thread(f"ana:{name[:6]}", account="ana").converse(f"{SENTENCE} Call {name}.")
+            busy = agent.thread("ana:busy", account="ana")
+            await busy.converse(SENTENCE + WORD)
+            for request in (Task("subagent", {"worker": WORD[-60:], "request": SENTENCE}), Say(f"Call {choose.name}.")):
+                await (await agent.background(request, thread=busy, report="event")).wait()
             await agent.memory.add(SENTENCE + WORD, account="ana", tags=[WORD[:60]])
             await agent.society.join(spec_of("cro", goals=(Objective(id="grow", description=SENTENCE + WORD),)))
             await agent.society.join(spec_of(WORD[:60], "cro"))
@@ -87,6 +95,7 @@ PAGES = {
     "threads/ana%3Atalk": (".rating", "rename"),
     f"threads/ana%3A{buy.name[:6]}": (".pause textarea", "Edit"),
     f"threads/ana%3A{choose.name[:6]}": (".pause button", ""),
+    "threads/ana%3Abusy": (".background .pause button", "Say"),
     "pauses": ("main > section > div > div:nth-child(2) .pause", ""),
     "society": (".graph .member", WORD[:60]),
     "memory": (".rows .badge", "Forget"),
