@@ -75,17 +75,20 @@ async function* pieces(readable) {
   }
 }
 
-/** Call `changed(names)` when something of these pages has changed on the server, and once at each connection. */
-export function live(changed) {
+/** Call `heard({changed, reports})` when something of the pages named has changed on the server, and once at each connection. */
+export function live(heard) {
   const source = new EventSource(address("live", named()));
-  source.onmessage = (message) => changed(JSON.parse(message.data).changed);
+  source.onmessage = (message) => heard(JSON.parse(message.data));
   return source;
 }
 
 export const thread = (id, rest = "") => `threads/${encodeURIComponent(id)}${rest}`;
 
-/** Of the person who is logged in: what the ids of new threads begin with, and whether a token was exchanged for a session. */
-export const own = { prefix: "", session: false };
+/** Of the person who is logged in: what they are called, what the ids of new threads begin with, and whether a token was exchanged for a session. */
+export const own = { who: "", prefix: "", session: false };
+
+/** Whether an id that the server stores is that of an address, which can be without the prefix. */
+export const same = (stored, id) => stored === id || stored === own.prefix + id;
 
 /** An id that no one guesses. */
 export function fresh() {

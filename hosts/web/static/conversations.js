@@ -1,7 +1,8 @@
 // Conversations: the list, one thread with its answer as it is written, and how the next message is to be gone about.
 
-import { call, fresh, get, own, stream, thread } from "./api.js";
+import { call, fresh, get, own, same, stream, thread } from "./api.js";
 import { tasks } from "./background.js";
+import { unseen } from "./bell.js";
 import { badge, dialog, empty, h, notice, onceAFrame, status, time } from "./dom.js";
 import { markdown } from "./markdown.js";
 import { answer, card } from "./pauses.js";
@@ -25,7 +26,7 @@ export async function show(view, rest) {
     list.replaceChildren(...threads.map((each) => h("li", {},
       h("a", { href: `#/threads/${encodeURIComponent(each.thread)}`, "data-thread": each.thread, "aria-current": current?.is(each.thread) ? "true" : null },
         h("span", { class: "title" }, each.title ?? each.thread),
-        h("span", { class: "row" }, status(each.status), time(each.since))))));
+        h("span", { class: "row" }, status(each.status), time(each.since), unseen(each.thread).length ? badge("report", "info") : null)))));
     if (!threads.length) list.append(h("li", {}, empty(search.value ? "Nothing is found." : "No conversation yet.")));
     current?.name(threads.find((each) => current.is(each.thread))?.title);
     if (focused) list.querySelector(`[data-thread="${CSS.escape(focused)}"]`)?.focus();
@@ -335,7 +336,7 @@ function one(pane, id, isNew, changed, of, name) {
 
   return {
     refresh, leave: () => ends.abort(),
-    is: (other) => other === id || other === own.prefix + id, // as the server names a thread that the address names without
+    is: (other) => same(other, id),
     name: (stored) => { if (stored) title.textContent = stored; },
     load: async () => { if (isNew) { log.append(empty("Say something to begin.")); field.focus(); } else await load(); },
   };

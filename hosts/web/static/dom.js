@@ -66,11 +66,13 @@ const TONES = { done: "good", running: "info", paused: "warn", stopped: "warn", 
 
 export const status = (name) => badge((name || "new").replace("_", " "), TONES[name] || "plain");
 
-/** Say something in passing. */
-export function notice(text, tone = "plain") {
-  const shown = h("p", { class: `notice ${tone}` }, text, h("button", { type: "button", "aria-label": "Dismiss", onclick: () => shown.remove() }, "×"));
+/** Say something in passing, which stays while a person is at it. */
+export function notice(content, tone = "plain", stays = tone === "bad" ? 15000 : 5000) {
+  const shown = h("p", { class: `notice ${tone}` }, h("span", {}, content), h("button", { type: "button", "aria-label": "Dismiss", onclick: () => shown.remove() }, "×"));
   document.getElementById("notices").append(shown);
-  setTimeout(() => shown.remove(), tone === "bad" ? 15000 : 5000);
+  const leave = () => (shown.matches(":hover, :focus-within") ? setTimeout(leave, stays) : shown.remove());
+  setTimeout(leave, stays);
+  return shown;
 }
 
 /** Show a dialog; it closes with Escape, and the focus goes back to where it was. */

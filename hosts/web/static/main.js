@@ -2,6 +2,7 @@
 
 import { ApiError, call, get, live, own, who } from "./api.js";
 import { dialog, empty, h, notice } from "./dom.js";
+import * as bell from "./bell.js";
 import * as conversations from "./conversations.js";
 import * as memory from "./memory.js";
 import * as pauses from "./pauses.js";
@@ -36,7 +37,7 @@ function place() {
 
 async function open() {
   const { name, rest } = place();
-  document.title = `${PAGES[name].title || "Trace"} · worldagent`;
+  ring();
   for (const link of document.querySelectorAll("#pages a")) {
     if (link.dataset.page === name) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
@@ -128,10 +129,15 @@ async function begin() {
   source?.close();
   let me;
   try { me = await get("me"); } catch (error) { return failed(error); }
-  Object.assign(own, { prefix: me.thread_prefix, session: me.session });
-  const named = [me.workspace, me.account].filter(Boolean).join(" · ");
-  document.getElementById("who").textContent = named;
-  source = live((changed) => { if (changed.includes(PAGES[page?.name]?.wants)) refresh(); count(); });
+  Object.assign(own, { who: [me.workspace, me.account].filter(Boolean).join(" · "), prefix: me.thread_prefix, session: me.session });
+  document.getElementById("who").textContent = own.who;
+  bell.reset();
+  source = live(({ changed, reports }) => {
+    bell.heard(reports, looks());
+    ring();
+    if (changed.includes(PAGES[page?.name]?.wants)) refresh();
+    count();
+  });
   page?.leave?.();
   page = null;
   count();
@@ -141,9 +147,28 @@ async function begin() {
 /** Show beside "Waiting" how many threads wait. */
 async function count() {
   const { threads } = await get("threads", { status: "paused", limit: 100 });
-  const shown = document.getElementById("waiting");
-  shown.textContent = threads.length || "";
-  shown.hidden = !threads.length;
+  beside("pauses", threads.length);
+}
+
+/** Show a number beside a page, if it is not 0. */
+function beside(name, number) {
+  const shown = document.querySelector(`[data-page="${name}"] .count`);
+  shown.textContent = number || "";
+  shown.hidden = !number;
+}
+
+/** The conversation that a person looks at. */
+function looks() {
+  const { name, rest } = place();
+  return name === "threads" && !document.hidden ? rest[0] : undefined;
+}
+
+/** Show how much work has reported that the person has not seen. */
+function ring() {
+  if (looks()) bell.see(looks());
+  const number = bell.unseen().length;
+  document.title = `${number ? `(${number}) ` : ""}${PAGES[place().name].title || "Trace"} · worldagent`;
+  beside("threads", number);
 }
 
 // --- light and dark, keys -----------------------------------------------------------------------------------------------
@@ -202,7 +227,9 @@ document.getElementById("help").addEventListener("click", help);
 document.getElementById("who").addEventListener("click", choose);
 document.getElementById("pages").append(
   ...Object.entries(PAGES).filter(([, one]) => one.title).map(([name, one]) =>
-    h("li", {}, h("a", { href: `#/${name}`, "data-page": name }, one.title, name === "pauses" ? h("span", { id: "waiting", class: "count", hidden: true }) : null))),
+    h("li", {}, h("a", { href: `#/${name}`, "data-page": name }, one.title, h("span", { class: "count", hidden: true })))),
 );
 window.addEventListener("hashchange", open);
+document.addEventListener("visibilitychange", ring);
+window.addEventListener("storage", () => { ring(); if (page?.name === "threads") refresh(); }); // another tab has seen something
 begin();

@@ -1,4 +1,4 @@
-"""Work in the background in the console: the tray of its conversation and its questions."""
+"""Work in the background in the console: the tray of its conversation, its questions, and the bell for its reports."""
 
 import re
 from collections.abc import AsyncGenerator
@@ -51,6 +51,11 @@ def finished(page: Page) -> Locator:
     return tray(page).get_by_role("group")
 
 
+def bell(page: Page) -> Locator:
+    """How much was reported that the person has not seen."""
+    return page.locator('[data-page="threads"] .count')
+
+
 def notices(page: Page) -> Locator:
     return page.get_by_role("status")
 
@@ -77,6 +82,8 @@ async def test_a_task_is_watched_steered_and_read_when_it_reports(tmp_path: Path
         await expect(page.locator(".side .list a")).to_have_count(1)  # the task is not a conversation of its own
         await expect(finished(page)).to_contain_text("Finished: 1")
         await expect(tray(page).get_by_role("listitem")).to_have_count(0)
+        await expect(notices(page)).to_contain_text("reader is done.")
+        await expect(bell(page)).to_be_hidden()  # it is on the page
         await expect(page.get_by_label("Message", exact=True)).to_be_focused()
         await expect(page.get_by_label("Message", exact=True)).to_have_value("a draft")
         await finished(page).get_by_text("Finished: 1").click()
@@ -115,7 +122,11 @@ async def test_an_answer_an_hour_later_brings_the_report_and_its_turn(
     library.may.set()
     agent = library.agent(tmp_path, policy=Policy(), clock=clock)
     async with console(agent, browser) as url:
+        other = await page.context.new_page()
+        await other.goto(f"{url}#/workers")
         await ask(page, url)
+        for each in (page, other):
+            await expect(notices(each)).to_contain_text("reader waits for a person.")
         card = tray(page).get_by_role("article", name="approval: look")
         await expect(tray(page)).to_contain_text("waits since")
         # The report of that began a turn, which has ended as well before the hour has passed.
@@ -126,13 +137,53 @@ async def test_an_answer_an_hour_later_brings_the_report_and_its_turn(
         await expect(page.locator(".log > .message .body").last).to_have_text("Whales!")
         await expect(card).to_have_count(0)
         await expect(finished(page)).to_contain_text("Finished: 1")
+        await expect(notices(other)).to_contain_text("reader is done.")
         await finished(page).get_by_text("Finished: 1").click()
         await expect(tray(page).get_by_role("listitem")).to_contain_text("1:00:0")
-        other = await page.context.new_page()
         await other.goto(f"{url}{THREAD}")
         await expect(other.locator(".log > .message .body").last).to_have_text("Whales!")
         assert await other.locator(".report").count() == 2
     assert library.looked == 1
+
+
+async def test_the_bell_counts_on_every_page_and_in_every_tab_until_the_conversation_is_seen(
+    tmp_path: Path, browser: Browser
+) -> None:
+    library = Library()
+    library.may.set()
+    page = await browser.page(width=NARROW)
+    agent = library.agent(tmp_path)
+    async with console(agent, browser) as url:
+        await agent.background(READ, thread=agent.thread("ana:old", account="ana"), report="event")
+        await agent.thread("ana:t", account="ana").converse("Is it dispatched?")
+        await page.goto(f"{url}#/workers")
+        other = await page.context.new_page()
+        await other.goto(f"{url}#/threads")
+        for each in (page, other):
+            await each.wait_for_function("localStorage.length > 0")  # it was told what had been reported before
+        for thread in ("ana:t", "ana:t", "ben:t"):
+            task = await agent.background(READ, thread=agent.thread(thread, account=thread[:3]), report="event")
+            assert (await task.wait()).status == "done"
+        for each in (page, other):
+            await expect(notices(each).get_by_role("link", name="Open its conversation")).to_have_count(2)
+            await expect(bell(each)).to_have_text("2")
+        await expect(page).to_have_title("(2) Workers · worldagent")
+        assert not await unreached(page)
+        assert not await scrolls_sideways(page)
+        assert await serious_faults(page) == []
+        marked = other.get_by_role("link", name="Is it dispatched?")
+        await expect(marked).to_contain_text("report")
+        await page.reload()
+        await expect(bell(page)).to_have_text("2")
+        await expect(notices(page)).to_be_empty()  # they have rung
+        await notices(other).get_by_role("link", name="Open its conversation").first.click()
+        await expect(tray(other)).to_contain_text("Finished: 2")
+        for each in (page, other):
+            await expect(bell(each)).to_be_hidden()
+        await expect(page).to_have_title("Workers · worldagent")
+        await other.get_by_role("link", name="Back to the list").click()
+        await expect(marked).to_be_visible()
+        await expect(marked).not_to_contain_text("report")
 
 
 async def test_two_tabs_show_the_same_tasks_and_one_of_them_answers(
