@@ -147,6 +147,11 @@ def mark_of_worker(of: str) -> str:
     return f"worker:{of}"
 
 
+def is_report(author: str) -> bool:
+    """Whether a message with this author is a report of work in the background."""
+    return author.startswith(mark_of_worker(""))
+
+
 def report_of(record: TurnRecord, status: str, code: str | None, now: datetime, said: Said) -> InboxRow | None:
     """The report of a turn that ends or waits; None if it tells nobody of this.
 
@@ -320,6 +325,7 @@ __all__ = [
     "Told",
     "background_thread",
     "conversation_of",
+    "is_report",
     "less",
     "mark_of_worker",
     "report_of",

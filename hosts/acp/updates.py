@@ -22,6 +22,7 @@ from ...core import events as ev
 from ...core.pauses import Pause, call_id_of
 from ...memory import Message
 from ...memory.attachments import attachments_of
+from ...memory.reports import is_report
 from ..service.answers import message_of
 from ..service.pauses import one_line, shortened
 
@@ -80,6 +81,8 @@ class Updates:
                 await self._replace(event.text)
             case ev.StepEnded(interim=True):
                 self._begin_message()
+            case ev.MessageTaken(kind="report"):
+                await self.say(event.text)
             case ev.MessageTaken():
                 await self.said(event.text)
             case ev.AttachmentLeftOut():
@@ -126,6 +129,8 @@ class Updates:
         """Send a message of a thread's history."""
         body, self._turn = message.body, message.turn_id
         match message.kind:
+            case "message" | "word" if is_report(message.author):
+                await self.say(str(body["text"]))
             case "message":
                 await self._user(str(body["text"]))
                 for attached in attachments_of(message):

@@ -20,6 +20,7 @@ from ...core import events
 from ...core.errors import InvalidArgument, MissingExtra
 from ...core.events import TurnEvent
 from ...core.pauses import call_id_of
+from ...memory.reports import is_report
 from ..bounds import CONVERSATION
 from ..service.arguments import HistoryArguments, ResumeArguments, ThreadArguments
 from ..service.records import TurnAnswer
@@ -380,7 +381,7 @@ async def _snapshot(web: WebApp, call: TurnCall) -> BaseEvent:
     messages: list[Any] = []
     for each in found:
         text = str(each.body.get("text", ""))
-        if each.kind in ("message", "word"):
+        if each.kind in ("message", "word") and not is_report(each.author):
             messages.append(UserMessage(id=each.id, role="user", content=text))
         elif each.kind == "answer":
             messages.append(AssistantMessage(id=each.id, role="assistant", content=text))

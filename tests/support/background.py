@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from support.agents import answering, approving, scripted_agent
+from support.processes import eventually
+from support.shop import home
 from worldagent import Worker, WorldAgent, tool
 from worldagent.harness import Policy
 from worldagent.testing import ScriptedCall, ScriptedLM
@@ -70,3 +72,30 @@ class Library:
 def shop() -> WorldAgent:
     """Make an agent for commands, with `--app support.background:shop`; its worker answers without a tool."""
     return WorldAgent("shop", lm=answering(), workers=[Worker("reader", "You read books.")], background=True)
+
+
+def desk() -> WorldAgent:
+    """Make an agent for chats; its worker asks for approval, and ends once there is a file `go` in the home."""
+
+    @tool(risk="write", approval=True)
+    async def look(book: str) -> str:
+        """Look into a book."""
+        return f"looked into {book}"
+
+    async def reply(call: ScriptedCall) -> dict[str, Any]:
+        text = "\n".join(str(message) for message in call.messages)
+        if "request" in call.fields:
+            assert await eventually((home() / "go").exists, 60)
+            if "looked into" not in text:
+                return {"calls": [{"tool": "look", "arguments": {"book": "Moby Dick"}}]}
+            return {"result": "It is about whales."}
+        if "about whales" in text:
+            return {"reply": "Whales!"}
+        if "dispatched" in text:
+            return {"reply": "I let it be read."}
+        arguments = {"name": "reader", "request": "Read Moby Dick."}
+        return {"reply": "", "calls": [{"tool": "background_start", "arguments": arguments}]}
+
+    policy = Policy(rules=(approving("background_start"),))
+    given: dict[str, Any] = {"tools": [look], "workers": [READER], "policy": policy, "background": True}
+    return WorldAgent("shop", lm=ScriptedLM(reply), **given)

@@ -1,16 +1,20 @@
 """Work in the background over the web app: its paths, and the answer to what a task asks."""
 
 import asyncio
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 
+from support.agents import scripted_agent
 from support.background import Library
-from support.web import BOUND, by_header, client_of, served
+from support.web import BOUND, by_header, client_of, events_in, served
+from worldagent import Worker
 from worldagent.harness import Policy
 from worldagent.hosts.web import WebApp
+from worldagent.testing import ScriptedCall, ScriptedLM
 
 pytestmark = pytest.mark.requirement("T10", "T17")
 
@@ -65,3 +69,32 @@ async def test_what_a_task_asks_is_answered_over_the_web(tmp_path: Path) -> None
         answered = await client.post(f"{own}/resume", json={"answers": {pause["id"]: {"approve": {}}}})
         assert (answered.status_code, answered.json()["turn"]["status"]) == (200, "done")
         assert (await until(client, "done"))["pauses"] == 0
+
+
+async def test_a_client_of_ag_ui_never_has_a_report_as_a_message_of_the_person(tmp_path: Path) -> None:
+    tried: list[str] = []
+
+    async def broken() -> AsyncGenerator[str]:
+        yield "[[ ## reply ## ]]\nOne moment, please, it is being read"
+        yield '\n\n[[ ## calls ## ]]\n[{"tool": \n\n[[ ## completed ## ]]'
+
+    def reply(call: ScriptedCall) -> Any:
+        if "request" in call.fields:
+            return {"result": "It is about whales."}
+        tried.append(call.text)
+        return broken() if len(tried) == 1 else {"reply": "Whales!"}
+
+    reader = Worker("reader", "You read books.")
+    agent = scripted_agent(tmp_path, ScriptedLM(reply), workers=[reader], background=True)
+    async with served(WebApp(agent, login=by_header)) as url, client_of(url) as client:
+        await client.post(PATH, json=READ | {"report": "next"})
+        await until(client, "done")
+        body = {"threadId": "main", "runId": "r1", "messages": [{"id": "m", "role": "user", "content": "Well?"}]}
+        done = await client.post("/ag-ui", json=body | {"tools": [], "context": []})
+        assert len(tried) == 2
+        assert "It is about whales." in tried[-1]
+        [sent] = [each for each in events_in(done.text) if each["type"] == "MESSAGES_SNAPSHOT"]
+        assert [(each["role"], each["content"]) for each in sent["messages"]] == [
+            ("user", "Well?"),
+            ("assistant", "Whales!"),
+        ]
