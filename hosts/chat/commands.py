@@ -479,6 +479,18 @@ async def _withdraw(session: Session, given: str) -> str:
     return f"withdrawn: {one_line(found[number - 1].text)}" if gone else "it was read meanwhile"
 
 
+@command("/background", help="the background tasks of the thread", beside=True)
+async def _background(session: Session, _: str) -> str:
+    from ..cli.operating import ask_in  # rarely needed
+
+    answer = await ask_in(session.agent, session.options, "background_list", thread=session.thread_id)
+    rows = [(each.id, each.name, each.status, each.doing or "", each.thread) for each in answer.tasks]
+    if not rows:
+        return f"the thread {session.thread_id!r} has no background tasks"
+    shown = table(("TASK", "NAME", "STATUS", "DOING", "THREAD"), rows, widths=(8, 16, 10, 24))
+    return f"{shown}\n\n/thread NAME goes to the thread of a task, where you answer what it asks."
+
+
 def _some(name: str, given: str) -> str:
     if not given:
         raise InvalidArgument(f"{name} takes a message", remedy=f"write {name} TEXT")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Final
 
@@ -78,6 +78,10 @@ class LineInput:
             InvalidArgument: The line is too long, or not UTF-8.
         """
         return self._decode(await self._next())
+
+    async def above(self, show: Callable[[], None]) -> None:
+        """Show something while a line may be read."""
+        show()
 
     def interrupt(self) -> None:
         """Make the current read raise `Interrupted`."""
@@ -187,6 +191,9 @@ class Printer(Output):
     def show_result(self, command: str, text: str) -> None:
         """Print the output of a command."""
         self.result({"command": command, "text": text}, text)
+
+    def told(self, text: str) -> None:
+        """Print nothing: the output is data."""
 
     def copy(self, text: str) -> None:
         """Refuse to copy: the output is data.

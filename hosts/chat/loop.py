@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ...core import check_id
 from ...core.errors import InvalidArgument, WorldAgentError
+from ...core.events import BackgroundReported
 from ...role_resolution import Role
 from ..cli.agents import check_hosts
 from ..cli.apps import check_app
@@ -30,6 +31,7 @@ from .session import Session
 if TYPE_CHECKING:
     from .prompt import PromptInput
 
+_STANDS: Final = {"paused": "waits for a person: see /background", "done": "is done: see /history"}
 END_HINT: Final = "Ctrl-C again ends the chat, as do Ctrl-D and /quit."
 
 
@@ -131,7 +133,21 @@ class Chat:
             await session.pick_up()
         except WorldAgentError as error:  # such as a database that is down; the next turn reports it again
             view.error(error)
-        await self._read_until_left()
+        telling = asyncio.create_task(self._tell()) if view.interactive else None
+        try:
+            await self._read_until_left()
+        finally:
+            if telling is not None:
+                telling.cancel()
+
+    async def _tell(self) -> None:
+        """Tell at once how work in the background of the thread stands."""
+        session = self._session
+        async for event in session.agent.events(account=session.options.account):
+            if isinstance(event, BackgroundReported) and event.thread == session.thread_id:
+                stands = _STANDS.get(event.status, f"{event.status}: see /history")
+                shown = f"background task {event.task} ({event.name}) {stands}"
+                await self._source.above(partial(self._view.told, shown))
 
     async def _read_until_left(self) -> None:
         armed = False  # the next Ctrl-C ends the chat

@@ -12,10 +12,12 @@ import os
 import re
 import sys
 from codecs import getincrementaldecoder
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+from prompt_toolkit.application import run_in_terminal
+from prompt_toolkit.application.current import set_app
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion, PathCompleter, WordCompleter
 from prompt_toolkit.document import Document
 from prompt_toolkit.enums import DEFAULT_BUFFER
@@ -98,6 +100,11 @@ class PromptInput:
             session.view.typing("")
             if session.waiting is not None:
                 self._typing.taken()  # it could answer a question that the person has not seen
+
+    async def above(self, show: Callable[[], None]) -> None:
+        """Show something above the prompt, if there is one now."""
+        with set_app(self._prompt.app):
+            await run_in_terminal(show)
 
     def interrupt(self) -> None:
         """Make the current read raise `Interrupted`."""

@@ -195,6 +195,11 @@ class Screen(Output):
         self._print_answer()
         self._console.print(Text(printable(text), style="dim"))
 
+    def told(self, text: str) -> None:
+        """Ring the bell, and show a note about something that happened beside the chat."""
+        self._console.bell()
+        self.note(text)
+
     def copy(self, text: str) -> None:
         """Copy a text to the clipboard: with a program of this machine, else with a sequence that most terminals know.
 
