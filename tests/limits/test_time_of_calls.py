@@ -103,10 +103,8 @@ async def test_tool_that_ignores_its_timeout_is_abandoned(tmp_path: Path, caplog
             async with agent_of(tmp_path, stubborn(until), clock=clock) as agent:
                 running = asyncio.ensure_future(agent.call("dig", {}))
                 await clock.advance(5)
-                began = time.monotonic()
                 with pytest.raises(CallTimeout):
-                    await asyncio.wait_for(running, BOUND)
-                assert time.monotonic() - began < 2
+                    await asyncio.wait_for(running, BOUND)  # the tool itself never ends
         assert [record.getMessage() for record in caplog.records] == [
             "function 'dig' is still running after its cancellation; its result will be dropped"
         ]
@@ -131,11 +129,9 @@ async def test_a_tool_that_ignores_cancellation_does_not_hold_the_turn_past_its_
         await asyncio.wait_for(begun.wait(), BOUND)
         for _ in range(50):
             await asyncio.sleep(0)
-        began = time.monotonic()
         await clock.advance(3)
         with pytest.raises(TurnTimeout):
-            await asyncio.wait_for(running, BOUND)
-        assert time.monotonic() - began < 3
+            await asyncio.wait_for(running, BOUND)  # the tool itself never ends
     finally:
         until.set()
         await agent.aclose()

@@ -2,7 +2,6 @@
 
 import asyncio
 import socket
-import time
 from collections.abc import Coroutine
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -34,6 +33,7 @@ class ImpatientClock(VirtualClock):
         await self.advance(seconds)
 
 
+BOUND = 30  # seconds
 LISTED = {Tier.WORKSPACE: "w"}
 
 
@@ -202,10 +202,8 @@ async def test_stopped_program_is_restarted_and_stopped_service_used_again(tmp_p
         [child] = children() - before
         child.suspend()
         for _ in range(5 if kind == "http" else 2):
-            began = time.monotonic()
             with pytest.raises(HostUnavailable) as caught:
-                await store.list(LISTED)
-            assert time.monotonic() - began < 2
+                await asyncio.wait_for(store.list(LISTED), BOUND)
             assert str(caught.value).endswith(caught.value.remedy)
         if kind == "http":
             child.resume()
@@ -213,8 +211,6 @@ async def test_stopped_program_is_restarted_and_stopped_service_used_again(tmp_p
         assert kind == "http" or await eventually(lambda: not psutil.pid_exists(child.pid), 4)
         [child] = children() - before
         child.suspend()
-        began = time.monotonic()
-        await store.aclose()
-        assert time.monotonic() - began < 3.5
+        await asyncio.wait_for(store.aclose(), BOUND)
         assert others() == 0
         assert len(children() - before) == (kind == "http")

@@ -1,12 +1,9 @@
 """MCP servers that are down, die, hang, lie or describe their tools wrongly: typed errors, and a usable agent."""
 
 import asyncio
-import gc
 import json
 import logging
 import sys
-import time
-from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +11,11 @@ import pytest
 
 from support.agents import failure
 from support.leaks import canary
+from support.longest_step import longest_step
 from support.mcp_tools import agent_over, calls_in, listing, stdio, until
 from support.raw_hosts import command, raw_host
 from support.serving import recorded
-from worldagent import Role, WorldAgent
+from worldagent import Role
 from worldagent.core.errors import (
     GraphChanged,
     McpServerForbidden,
@@ -94,12 +92,10 @@ async def test_a_server_that_dies_in_mid_call_fails_that_call_and_serves_the_nex
 @pytest.mark.parametrize("more", [{}, {"mode": "legacy", "elicitation": True}])
 async def test_a_call_that_takes_too_long_fails_with_its_bound(tmp_path: Path, more: dict[str, Any]) -> None:
     async with agent_over(tmp_path, stdio(tmp_path, timeout=0.5, **more)) as agent:
-        began = time.monotonic()
         error = await failure(agent.call("t_hang", {}))
         assert isinstance(error, McpServerUnavailable)
         assert "'t' did not answer within 0.5 s" in str(error)
         assert "role" not in str(error)
-        assert time.monotonic() - began < 10
         assert await agent.call("t_echo", {"text": "here"}) == "here"
 
 
@@ -164,10 +160,12 @@ async def test_a_list_of_very_many_tools_does_not_hold_the_event_loop(tmp_path: 
     ]
     given = json.dumps(tools)[1:-1]
     host = listing(tmp_path, f"[{given}, {deep}]", offered=False, connect_timeout=60)
+    async with agent_over(tmp_path / "other", listing(tmp_path / "other", tools[1:2])):
+        pass  # so that all is imported
     async with asyncio.timeout(60):
-        longest, agent = await _held(agent_over(tmp_path, host).start())
+        most, agent = await longest_step(agent_over(tmp_path, host).start())
     async with agent:
-        assert longest < 0.15  # of CPU; a busy machine takes up to 0.06, and reading all at once takes far more
+        assert most < 100_000  # calls of functions; reading all at once takes a million
         source = agent.get(Mcp)["t"]
         left_out = dict(source.left_out)
         assert len(source.functions) == 999
@@ -176,29 +174,6 @@ async def test_a_list_of_very_many_tools_does_not_hold_the_event_loop(tmp_path: 
         assert set(left_out.values()) == {"the server lists more than 1,000 tools"}
         assert len(left_out) == 99
         assert await agent.call("t_tool7", {}) == "fine"
-
-
-async def _held(asked: Awaitable[WorldAgent]) -> tuple[float, WorldAgent]:
-    """The longest CPU time of this thread between two steps of another task."""
-    longest = 0.0
-
-    async def tick() -> None:
-        nonlocal longest
-        before = time.thread_time()
-        while True:
-            await asyncio.sleep(0.001)
-            now = time.thread_time()
-            longest, before = max(longest, now - before), now
-
-    ticks = asyncio.create_task(tick())
-    gc.collect()
-    gc.freeze()
-    try:
-        agent = await asked
-        return longest, agent
-    finally:
-        gc.unfreeze()
-        ticks.cancel()
 
 
 async def test_a_result_of_very_many_values_fails_the_call(tmp_path: Path) -> None:

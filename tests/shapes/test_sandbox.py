@@ -4,7 +4,6 @@ import asyncio
 import os
 import socket
 import sys
-import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -103,9 +102,7 @@ async def test_it_starts_no_process_and_imports_no_package(tmp_path: Path, code:
 )
 async def test_it_does_not_run_past_its_limits(code: str, says: str) -> None:
     limits = SandboxLimits(seconds=0.5, memory=16 << 20, output=500)
-    began = time.monotonic()
-    output = (await run(code, limits=limits)).output
-    assert time.monotonic() - began < 10
+    output = (await run(code, limits=limits)).output  # without them it would take an hour at least, or all memory
     assert says in output
     assert len(output) < 600
 

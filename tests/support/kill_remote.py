@@ -30,7 +30,7 @@ def agent_of(home: Path) -> WorldAgent:
     async def answer(call: ScriptedCall) -> dict[str, Any]:
         return {"reply": "It has one.", "calls": []} if call.steps else {"reply": "", "calls": [CALL]}
 
-    server = McpServer(StdioHost(command(home / "server", MODE)), elicitation=True)
+    server = McpServer(StdioHost(command(home / "server", MODE), connect_timeout=60), elicitation=True)
     return bare_agent(home, answer, "t_ask", mcp={"t": server})
 
 
