@@ -2,7 +2,7 @@
  * A chat over `worldagent serve --http`, as described in docs/reference/sidecar.md, on the public MCP SDK.
  *
  * `node chat.ts http://127.0.0.1:8200/mcp`, with the bearer token in WORLDAGENT_SIDECAR_TOKEN. A line that is typed is
- * a message, or answers what is asked. `/cancel` ends the turn that runs.
+ * a message, or answers what is asked. `/cancel` ends the turn that runs, and `/say TEXT` says something to it.
  */
 
 import { randomUUID } from "node:crypto";
@@ -46,6 +46,7 @@ const account = "ana";
 const place = { account, thread: "typescript" };
 const show = (text: string) => process.stdout.write(text);
 
+const SAY = "/say ";
 const UNREACHED = "the sidecar cannot be reached";
 
 let turnId = ""; // empty until the first event
@@ -59,6 +60,7 @@ interface Event {
   type: string;
   status?: string;
   text?: string;
+  author?: string;
   interim?: boolean;
 }
 
@@ -73,6 +75,8 @@ function onprogress({ message }: Progress): void {
   } else if (event.type === "text_replaced" || isOther(event)) {
     show(`${shown && "\n"}${text}`);
     shown = text;
+  } else if (event.type === "message_taken") {
+    show(`\n[it reads what ${event.author} said meanwhile: ${text}]\n`);
   } else if (event.interim && shown) {
     // The text before calls is not the answer.
     show("\n");
@@ -165,12 +169,19 @@ const keyboard = createInterface({ input: process.stdin });
 const lines = on(keyboard, "line", { close: ["close"] });
 keyboard.on("line", (line) => {
   if (line === "/cancel" && turnId) void client.callTool({ name: "cancel", arguments: place });
+  if (line.startsWith(SAY)) void say(line.slice(SAY.length));
 });
+
+/** Says something to the turn that runs or waits, which reads it before its next step. */
+async function say(text: string): Promise<void> {
+  const answer = await call({ tool: "thread_steer", arguments: { ...place, text } });
+  show(`\n[${answer?.error?.problem ?? (answer ? "said" : UNREACHED)}]\n`);
+}
 
 /** The next line that is typed. Undefined: there is none. */
 async function nextLine(): Promise<string | undefined> {
   const { value, done } = await lines.next();
-  return done ? undefined : value[0] === "/cancel" ? nextLine() : value[0];
+  return done ? undefined : value[0].startsWith("/") ? nextLine() : value[0];
 }
 
 /** Asks the person what the turn waits for. Undefined: nothing more will be typed. */

@@ -204,7 +204,7 @@ class McpSources:
         self._sources: dict[str, McpSource] = {}
         for name, server in servers.items():
             kind = McpAccounts if server.login is not None and server.login.by == "account" else McpSource
-            more = {"keep": keep, "logins": logins, "tasks": tasks}
+            more: dict[str, Any] = {"keep": keep, "logins": logins, "tasks": tasks}
             self._sources[name] = kind(name, server, registry=registry, clock=clock, **more)
         self.of_accounts = tuple(each for each in self._sources.values() if isinstance(each, McpAccounts))
 
