@@ -551,8 +551,7 @@ class TurnEngine:
             turn.gate.mark(*untrusted_in([await self.message(str(found["head"]))]))
         self._check_open(run.turn_id, found, records, services.registry)
         if found.get("status") == "done":
-            said = await self._said_at(str(found["head"]), request.work)
-            return self._outcome(turn.budget.ledger.bill, request.work, said)
+            return self._done(turn, request, await self._said_at(str(found["head"]), request.work))
         return await self._driven(turn, request, found=found)
 
     async def check_work(self, turn_id: str, thread_key: str, account: str | None) -> None:
@@ -750,11 +749,7 @@ class TurnEngine:
             recalled = run.recalled if self.services.recall is not None and isinstance(run, Conversation) else ()
             if "__interrupt__" not in values:
                 said = run.outcome or await self._said_at(values["head"], request.work)
-                outcome = self._outcome(turn.budget.ledger.bill, request.work, said, recalled)
-                quoted = request.on_behalf_of != ROOT or request.reports is not None
-                roleless = _roleless(turn, said) if quoted else None
-                marks = _reported_marks(turn, request, said)
-                return replace(outcome, roleless=roleless, withheld=turn.withheld, marks=marks)
+                return self._done(turn, request, said, recalled)
             assert journal is not None, "only a turn with a journal can wait"
             if turn.drive.stopping:
                 return TurnOutcome(status="stopped", usage=turn.budget.ledger.bill, withheld=turn.withheld)
@@ -780,6 +775,16 @@ class TurnEngine:
     async def _said_at(self, head: str, work: Work | None) -> Mapping[str, Any]:
         """The body of the last message of a turn that is over."""
         return body_of(await self.message(head), "answer" if work is None else "result")
+
+    def _done(
+        self, turn: TurnContext, request: TurnRequest, said: Mapping[str, Any], recalled: tuple[str, ...] = ()
+    ) -> TurnOutcome:
+        """The outcome of a turn that this run, or an earlier one before it could write the end, has finished."""
+        outcome = self._outcome(turn.budget.ledger.bill, request.work, said, recalled)
+        quoted = request.on_behalf_of != ROOT or request.reports is not None
+        roleless = _roleless(turn, said) if quoted else None
+        marks = _reported_marks(turn, request, said)
+        return replace(outcome, roleless=roleless, withheld=turn.withheld, marks=marks)
 
     def _outcome(
         self,

@@ -32,6 +32,12 @@ def test_work_that_is_killed_300_times_has_each_effect_and_each_report_once(engi
     check(engine, MANY)
 
 
+@on_every_database
+def test_report_of_a_task_that_is_killed_before_its_end_is_written_has_its_result(engine: Engine) -> None:
+    [found] = run_program("kill_beginning", BOUND, engine=engine, at_its_end=True)
+    assert found == {"said": [["message", "re report"]], "queued": [], "marks": ["worker:conversation"]}
+
+
 def check_works(engine: Engine, **given: int) -> None:
     """What must hold of tasks over several processes that are killed."""
     [found] = run_program("kill_works", BOUND, engine=engine, **given)

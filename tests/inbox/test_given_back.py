@@ -20,11 +20,11 @@ def test_message_of_an_abandoned_turn_that_the_conversation_lacks_is_read_again(
         asked = [*before, ["message", "next"]]
         if kind != "queue" and case["account"] == "ana":  # the next turn reads it
             read = [*asked, ["word", text]]
-            assert case["after"] == {"said": read, "queued": []}, case
+            assert (case["after"]["said"], case["after"]["queued"]) == (read, []), case
         elif case["interrupt"]:  # it ended the turn of that message
             read = asked
-            assert case["after"] == {"said": asked, "queued": []}, case
+            assert (case["after"]["said"], case["after"]["queued"]) == (asked, []), case
         else:  # it has a turn of its own
             read = [*asked, ["message", text]]
-            assert case["after"] == {"said": asked, "queued": [kind]}, case
-        assert case["last"] == {"said": read, "queued": []}, case
+            assert (case["after"]["said"], case["after"]["queued"]) == (asked, [kind]), case
+        assert (case["last"]["said"], case["last"]["queued"]) == (read, []), case

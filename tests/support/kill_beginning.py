@@ -13,7 +13,7 @@ from typing import Any
 
 from support.databases import Engine, made, removed
 from support.inbox import texts
-from support.kill_points import AFTER, Killer, Point, armed, bare_agent
+from support.kill_points import AFTER, BEFORE, Killer, Point, armed, bare_agent
 from support.processes import be_program, forked_result
 from worldagent import WorldAgent
 from worldagent.agent import Say, Thread
@@ -66,11 +66,33 @@ async def _last(home: Path) -> dict[str, Any]:
 
 async def _found(thread: Thread) -> dict[str, Any]:
     said = [[kind, text.rpartition("\n")[2]] for kind, text in await texts(thread) if kind != "answer"]
-    return {"said": said, "queued": [each.kind for each in await thread.queued()]}
+    marks = [each.body.get("untrusted") for each in await thread.history() if each.kind == "message"]
+    return {"said": said, "queued": [each.kind for each in await thread.queued()], "marks": marks[-1]}
 
 
-def killed(engine: Engine) -> Iterator[dict[str, Any]]:
+def killed_at_its_end(engine: Engine) -> Iterator[dict[str, Any]]:
+    """Kill a process as a background task has its answer and its end is not written yet, and let another one go on."""
+    with tempfile.TemporaryDirectory() as folder:
+        home = made(engine, Path(folder) / "home")
+        killer = Killer(Point(BEFORE, "the turn: done", 1), home / "where")
+
+        def dies() -> None:
+            armed(killer)
+            asyncio.run(_killed(home, killer, "report", fresh=True))
+
+        code, _ = forked_result(dies)
+        assert code == -signal.SIGKILL, f"the process ended with {code}"
+        code, told = forked_result(lambda: asyncio.run(_last(home)))
+        assert code == 0, f"a process ended with {code}"
+        removed(home)
+    yield told
+
+
+def killed(engine: Engine, *, at_its_end: bool = False) -> Iterator[dict[str, Any]]:
     """Kill a process with each kind of message, on a new thread too, and let its account or another one go on."""
+    if at_its_end:
+        yield from killed_at_its_end(engine)
+        return
     for kind in KINDS:
         # The turn that a report begins comes after that of the task.
         point = Point(AFTER, BEGUN, 2 if kind == "report" else 1)
