@@ -26,8 +26,7 @@ from worldagent.harness import tool
 from worldagent.testing import ScriptedCall, ScriptedLM
 
 OF_THREAD = 8  # tasks of a conversation
-SPAN = 5.0  # seconds after its agent is open within which a process is killed
-POLL, LIMIT = 0.02, 900  # seconds between two looks, and for all of them
+POLL, QUIET, LIMIT = 0.02, 30, 900  # seconds between two looks, without news, and for all of it
 _EFFECTS, _SENT = "effects", "sent"
 _REPORT = re.compile(r"The background task \w+ \(conversation\) is done\. Its result:\ndid (\S+)")
 
@@ -93,30 +92,42 @@ async def _end(home: Path, count: int) -> dict[str, Any]:
         return {"reports": Counter(found for text in said for found in _REPORT.findall(text))}
 
 
-def _killed(home: Path, count: int, processes: int, kills: int, source: random.Random) -> None:
-    """Keep so many processes at work until so many were killed, and kill the others then."""
-    opened = [home / f"open{slot}" for slot in range(processes)]
-    running: dict[int, tuple[int, int, float | None]] = {}  # its id, how often it was open, and when it is killed
-    until = time.monotonic() + LIMIT
-    while kills or running:
-        assert time.monotonic() < until, "the processes take too long"
+def _killed(home: Path, count: int, processes: int, kills: int, source: random.Random) -> int:
+    """Keep so many processes at work, and kill each after it, and those beside it, have come some way.
+
+    Returns:
+        How many were killed until so many were, or nothing went on any more.
+    """
+    opened, done = [home / f"open{slot}" for slot in range(processes)], 0
+    running: dict[int, tuple[int, int, int | None]] = {}  # its id, how often it was open, and how far it may come
+    reach = 3 * count * processes // kills  # on average half of it, and all come as far as twice the count of tasks
+    way, until = 0, time.monotonic() + LIMIT
+    while done < kills and time.monotonic() < until:
+        if (now := len(lines(home / _SENT)) + len(lines(home / _EFFECTS))) > way:
+            way, until = now, time.monotonic() + QUIET
         for slot, file in enumerate(opened):
-            if slot not in running and kills:
+            if slot not in running:
                 tasks = range(slot, count, processes)
                 work = started(lambda tasks=tasks, file=file: asyncio.run(_work(home, tasks, file)))  # type: ignore[misc]
                 running[slot] = work, len(lines(file)), None
-            elif slot in running:
-                child, before, end = running[slot]
-                assert os.waitpid(child, os.WNOHANG) == (0, 0), "a process ended before it was killed"
-                if end is None and len(lines(file)) > before:
-                    running[slot] = child, before, time.monotonic() + source.uniform(0, SPAN)
-                elif not kills or (end is not None and time.monotonic() > end):
-                    del running[slot]
-                    os.kill(child, signal.SIGKILL)
-                    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-                    assert code == -signal.SIGKILL, f"it ended with {code}"
-                    kills -= bool(kills)
+                continue
+            child, before, most = running[slot]
+            assert os.waitpid(child, os.WNOHANG) == (0, 0), "a process ended before it was killed"
+            if most is None and len(lines(file)) > before:
+                running[slot] = child, before, way + source.randint(0, reach)
+            elif most is not None and way >= most:
+                _kill(child)
+                del running[slot]
+                done += 1
         time.sleep(POLL)
+    for child, _, _ in running.values():
+        _kill(child)
+    return done
+
+
+def _kill(child: int) -> None:
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
 
 
 def killed(engine: Engine, count: int, processes: int, kills: int) -> Iterator[dict[str, Any]]:
@@ -124,7 +135,7 @@ def killed(engine: Engine, count: int, processes: int, kills: int) -> Iterator[d
     seed = int.from_bytes(os.urandom(4), "big")
     with tempfile.TemporaryDirectory() as folder:
         home, began = made(engine, Path(folder) / "home"), time.monotonic()
-        _killed(home, count, processes, kills, random.Random(seed))
+        done = _killed(home, count, processes, kills, random.Random(seed))
         left, middle = count - len(set(lines(home / _EFFECTS))), time.monotonic()
         code, told = forked_result(lambda: asyncio.run(_end(home, count)))
         assert code == 0, f"seed {seed}: no process could finish"
@@ -133,6 +144,7 @@ def killed(engine: Engine, count: int, processes: int, kills: int) -> Iterator[d
     expected = set(map(str, range(count)))
     yield {
         "seed": seed,
+        "kills": done,
         "seconds": [round(middle - began, 1), round(ended - middle, 1)],
         "left": left,
         "repeated": sorted(each for each, times in effects.items() if times > 1),
