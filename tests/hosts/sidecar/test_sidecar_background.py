@@ -19,7 +19,7 @@ KNOWN = tokens(
     operator=Grant(("novel",), ("*",), operator=True),
 )
 BOUND = 60
-READ = {"thread": "shared", "worker": "reader", "text": "Read Moby Dick.", "report": "next"}
+READ: dict[str, Any] = {"thread": "shared", "worker": "reader", "text": "Read Moby Dick.", "report": "next"}
 
 
 async def until(caller: Caller, status: str, **fields: Any) -> dict[str, Any]:
@@ -54,7 +54,7 @@ async def test_a_task_is_started_steered_and_seen_by_its_account(tmp_path: Path)
         ):
             assert refused["code"] == "unknown_task"
         assert (await ben.refused("background_start", **READ, key="k"))["code"] == "key_reused"
-        given = {"thread": "shared", "task": task["id"], "text": "Only the first chapter."}
+        given: dict[str, Any] = {"thread": "shared", "task": task["id"], "text": "Only the first chapter."}
         assert (await ana("background_steer", **given))["task"]["id"] == task["id"]
         library.may.set()
         done = await until(ana, "done")
@@ -79,7 +79,7 @@ async def test_a_task_that_waits_is_answered_on_its_own_thread(tmp_path: Path) -
         task = await until(ana, "paused")
         assert (task["pauses"], task["doing"]) == (1, None)
         [pause] = (await ana("pauses", thread=task["thread"]))["pauses"]
-        answer = {"answers": {pause["id"]: {"approve": {}}}}
+        answer: dict[str, Any] = {"answers": {pause["id"]: {"approve": {}}}}
         assert (await ben.refused("resume", thread=task["thread"], **answer))["code"] == "forbidden"
         assert (await ana("resume", thread=task["thread"], **answer))["turn"]["status"] == "done"
         assert (await until(ana, "done"))["pauses"] == 0

@@ -1,6 +1,7 @@
 """Work in the background over the web app: its paths, and the answer to what a task asks."""
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,21 @@ async def test_a_task_is_started_steered_and_cancelled_over_the_web(tmp_path: Pa
         assert (unknown.status_code, unknown.json()["error"]["code"]) == (404, "unknown_task")
         empty = (await client.post(PATH, json={})).json()["error"]
         assert empty["problem"] == "the arguments are invalid: It needs one of `text`, `shape` and `skill`"
+
+
+async def test_a_page_learns_that_a_task_has_changed(tmp_path: Path) -> None:
+    library = Library()
+    async with served(WebApp(library.agent(tmp_path), login=by_header)) as url, client_of(url) as client:
+        await client.post(PATH, json=READ | {"report": "event"})
+        await asyncio.wait_for(library.begun.wait(), BOUND)
+        async with client.stream("GET", "/live") as live, asyncio.timeout(BOUND):
+            changes = (
+                json.loads(line[6:])["changed"] async for line in live.aiter_lines() if line.startswith("data: ")
+            )
+            assert "threads" in await anext(changes)
+            library.may.set()
+            assert await anext(changes) == ["threads"]
+            await until(client, "done")
 
 
 async def test_what_a_task_asks_is_answered_over_the_web(tmp_path: Path) -> None:
