@@ -7,6 +7,7 @@ id comes from that turn, so a repeated end writes none. `wa_turn.reports` says w
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
@@ -27,6 +28,7 @@ _BETWEEN: Final = "~bg-"
 TASK_ID_LENGTH: Final = 8
 TASK_THREADS: Final = f"%{_BETWEEN}{'_' * TASK_ID_LENGTH}"
 """A pattern of SQL for the keys of the threads of background tasks."""
+_OF_TASK: Final = re.compile(f"(?:{_BETWEEN}[0-9a-f]{{{TASK_ID_LENGTH}}})+$")
 
 _LONGEST: Final = 180  # characters of a thread's id that are in the ids of its work; an id has 200 at most
 _SPENT: Final = ("calls", "tokens", "cost")
@@ -137,9 +139,10 @@ def background_thread(thread: str, task: str) -> str:
 def conversation_of(thread: str) -> str:
     """The id of the conversation whose background task has this thread, else the id itself.
 
-    Of an id that was too long to be a part of that of the task, only the beginning is known.
+    Where tasks have tasks it is that of the first one. Of an id that was too long to be a part of that of the task,
+    only the beginning is known.
     """
-    return thread.partition(_BETWEEN)[0]
+    return thread[: found.start()] if (found := _OF_TASK.search(thread)) else thread
 
 
 def mark_of_worker(of: str) -> str:

@@ -118,7 +118,9 @@ async def one_turn(
                     if isinstance(event, shown):
                         output.event(event)
             stopping.over = True
-            return report(stream.turn, output, command, options)
+            code = report(stream.turn, output, command, options)
+            await _note_left(agent, output, thread)
+            return code
     except (asyncio.CancelledError, errors.AgentClosed):
         if stopping.task is None:
             raise
@@ -132,6 +134,18 @@ async def one_turn(
         problem, remedy = "stopped before the turn began; nothing of it was written", "run the command again"
     output.failed("terminated", problem, remedy)
     return TERMINATED
+
+
+async def _note_left(agent: WorldAgent, output: Output, thread: str) -> None:
+    """Say that the turn has left work in the background that this process does not begin."""
+    from ...agent.runtime.inside import inside  # the agent is loaded by now
+
+    tasks = await agent.background_tasks(agent.thread(thread)) if "background" in inside(agent).opened else ()
+    if any([(await each.state()).status == "queued" for each in tasks]):
+        output.note(
+            "work in the background waits for a process that stays, such as `worldagent worker`, `serve` or `chat`; "
+            f"see `worldagent background list {shlex.quote(thread)}`"
+        )
 
 
 def with_local_remedy(

@@ -50,6 +50,14 @@ async def test_what_a_command_starts_waits_for_a_process_that_stays(home: Path, 
     assert (await refusal(run, "background", "steer", "t1", task, "x", *APP))["code"] == "nothing_to_steer"
 
 
+async def test_a_turn_of_a_command_says_that_its_work_waits(home: Path, run: Run) -> None:
+    desk = ("--app", "support.background:desk")
+    done = await run("ask", "What is Moby Dick about?", "--thread", "t1", *desk)
+    assert (done.stdout.strip(), done.exit_code) == ("I let it be read.", 0)
+    assert "work in the background waits for a process that stays" in done.stderr
+    assert await tasks(run) == [("reader", "queued")]
+
+
 async def test_a_task_is_cancelled_without_a_model(home: Path, run: Run) -> None:
     made = await as_json(run, "background", "start", "t1", "Think about whales.", *APP)
     task = made["task"]["id"]

@@ -54,6 +54,7 @@ async def test_a_task_is_started_steered_and_seen_by_its_account(tmp_path: Path)
         ):
             assert refused["code"] == "unknown_task"
         assert (await ben.refused("background_start", **READ, key="k"))["code"] == "key_reused"
+        assert (await ben.refused("history", thread="shared~bg-mine"))["code"] == "forbidden", "no task has it"
         given: dict[str, Any] = {"thread": "shared", "task": task["id"], "text": "Only the first chapter."}
         assert (await ana("background_steer", **given))["task"]["id"] == task["id"]
         library.may.set()
