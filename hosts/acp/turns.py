@@ -200,12 +200,9 @@ class PromptRun:
         """Follow the turns that messages beside the prompt begin, in order; returns why the last one ended."""
         session = self._session
         while session.injected:
-            found = await self._unless_ended(begun(self._thread, session.injected))
+            found = await self._unless_ended(begun(self._thread, session.injected, session.followed))
             if found is None or found.turn_id is None:
                 break
-            if found.turn_id in session.followed:
-                continue
-            session.followed.add(found.turn_id)
             await self._updates.said(found.text)
             reason = await self._unless_ended(self._events(found.turn_id))
         return reason

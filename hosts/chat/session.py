@@ -152,6 +152,8 @@ class Session:
         attached: The attachments of the next message.
         thread_id: The thread that messages go to.
         usage: The usage of this chat's model calls.
+        running: Whether this chat follows a turn.
+        put: The ids of messages that this chat has put in beside a turn, and that may still begin one, oldest first.
         agent: The agent, once `open` has returned.
     """
 
@@ -164,9 +166,9 @@ class Session:
         self.agent: WorldAgent
         self._waiting: dict[str, Waiting] = {}
         self._statuses: dict[str, str] = {}  # of each thread's last turn, as far as they are known
-        self._running = False
+        self.running = False
         self.works = asyncio.Event()  # set while a turn runs, so that something can be said to it
-        self._put: list[str] = []  # the messages that this chat has put in beside a turn, oldest first
+        self.put: list[str] = []
         self._followed: set[str] = set()
         self._draining: asyncio.Task[None] | None = None
         self._looking = AsyncExitStack()
@@ -365,14 +367,14 @@ class Session:
 
     @contextmanager
     def _working(self) -> Generator[None]:
-        self._running = True
+        self.running = True
         try:
             yield
         except asyncio.CancelledError:
             self.set_status("cancelled" if self._draining is None else "stopped")
             raise
         finally:
-            self._running = False
+            self.running = False
             self.works.clear()
 
     def _show(self, event: events.TurnEvent) -> None:
@@ -390,16 +392,6 @@ class Session:
 
     # --- messages beside a turn ---
 
-    @property
-    def put(self) -> bool:
-        """Whether messages of this chat may still begin turns."""
-        return bool(self._put)
-
-    @property
-    def running(self) -> bool:
-        """Whether this chat follows a turn."""
-        return self._running
-
     async def steer(self, text: str) -> PendingMessage:
         """Say something that the turn reads before its next step; after its end it begins the next turn.
 
@@ -410,10 +402,10 @@ class Session:
         try:
             message = await self.thread.steer(text)
         except errors.NothingToSteer:  # it has ended in this moment
-            if not self._running:
+            if not self.running:
                 raise
             return await self.queue(text)
-        self._put.append(message.id)
+        self.put.append(message.id)
         return message
 
     async def queue(self, text: str, *, interrupt: bool = False) -> PendingMessage:
@@ -431,7 +423,7 @@ class Session:
         said = Say(text, model=self.model, guard=self.options.guard)
         role = UNSET if self.role is None else self.role
         message = await self.thread.queue(said, role=role, interrupt=interrupt)
-        self._put.append(message.id)
+        self.put.append(message.id)
         return message
 
     async def follow_put(self) -> None:
@@ -440,14 +432,13 @@ class Session:
         Raises:
             WorldAgentError: A turn failed.
         """
-        while self._put and self.waiting is None and self._draining is None:
+        while self.put and self.waiting is None and self._draining is None:
             with self._working():
-                found = await begun(self.thread, self._put)
-            if found is None:
+                found = await begun(self.thread, self.put, self._followed)
+            if found is None or found.turn_id is None:
                 return
-            if found.turn_id is not None and found.turn_id not in self._followed:
-                self.view.next(f"{self.thread_id}> {found.text}")
-                await self._follow_begun(found.turn_id)
+            self.view.next(f"{self.thread_id}> {found.text}")
+            await self._follow_begun(found.turn_id)
 
     async def _follow_begun(self, turn_id: str) -> None:
         last: events.TurnEvent | None = None
@@ -491,7 +482,7 @@ class Session:
 
     def drain(self) -> bool:
         """Let the running turn stop at its next step; False if none runs."""
-        if not self._running:
+        if not self.running:
             return False
         if self._draining is None:
             self._draining = asyncio.create_task(self.agent.drain(DRAIN))

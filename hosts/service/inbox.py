@@ -272,15 +272,16 @@ async def thread_release(call: Call[ReleaseArguments], agent: WorldAgent) -> Pen
     return _answer(await thread.release(call.given.message, role=role_of(call.given.role)))
 
 
-async def begun(thread: Thread, put: list[str]) -> PendingMessage | None:
-    """Wait until a message has begun its turn, or a turn has read it.
+async def begun(thread: Thread, put: list[str], followed: set[str]) -> PendingMessage | None:
+    """Wait until a message has begun a turn that is not followed yet.
 
     Args:
         thread: The thread.
-        put: The ids of messages, oldest first. Those that are returned, or cannot begin by themselves, are taken out.
+        put: The ids of messages, oldest first. Those that have begun a turn, were read, or cannot begin are taken out.
+        followed: The ids of turns that are followed. That of the returned message is put in.
 
     Returns:
-        The first of the messages; None if none is left, or the thread's turn waits, failed or was interrupted.
+        The first such message; None if none is left, or the thread's turn waits, failed or was interrupted.
     """
     while put:
         found: PendingMessage | None = None
@@ -288,9 +289,11 @@ async def begun(thread: Thread, put: list[str]) -> PendingMessage | None:
             found = await thread.pending(put[0])
         if found is None or found.waits_for in ("role", "error"):
             del put[0]
-        elif found.waits_for is None:
+        elif found.turn_id is not None:
             del put[0]
-            return found
+            if found.turn_id not in followed:
+                followed.add(found.turn_id)
+                return found
         else:
             state = await thread.state()
             if state is not None and state.resumable:

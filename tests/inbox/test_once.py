@@ -335,6 +335,6 @@ async def test_nobody_waits_for_a_message_behind_a_turn_whose_process_was_killed
         with closing(sqlite3.connect(agent.storage.database)) as connection, connection:
             connection.execute("UPDATE wa_turn SET status='running'")
         item = await thread.queue("2")
-        assert await asyncio.wait_for(begun(thread, [item.id]), 20) is None
+        assert await asyncio.wait_for(begun(thread, [item.id], set()), 20) is None
         await ended(thread)
         assert [each.id for each in await thread.queued()] == [item.id]

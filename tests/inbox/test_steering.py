@@ -103,7 +103,7 @@ async def test_a_host_that_stays_begins_what_another_process_queues(tmp_path: Pa
     async with scripted_agent(tmp_path, answering) as host, scripted_agent(tmp_path, answering, **leaving) as command:
         async with delivering(host), asyncio.timeout(30):
             item = await command.thread("t").queue("1")
-            assert await begun(command.thread("t"), [item.id]) is not None
+            assert await begun(command.thread("t"), [item.id], set()) is not None
         await ended(host.thread("t"))
         assert await texts(host.thread("t")) == [("message", "1"), ("answer", "Fine.")]
 
