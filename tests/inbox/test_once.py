@@ -273,7 +273,7 @@ async def test_repeat_of_an_interrupting_message_does_not_end_the_turn_that_it_b
         assert state.status == "done"
 
 
-async def test_withdrawing_on_another_thread_leaves_a_message_its_role(tmp_path: Path) -> None:
+async def test_repeat_and_a_withdrawal_on_another_thread_leave_a_message_its_role(tmp_path: Path) -> None:
     model = Thinking()
     async with scripted_agent(tmp_path, model.lm) as agent:
         thread = agent.thread("t")
@@ -287,21 +287,6 @@ async def test_withdrawing_on_another_thread_leaves_a_message_its_role(tmp_path:
             await stream.wait()
         await ended(thread)
         assert [call.role for call in model.lm.calls] == [None, "Be terse."]
-
-
-async def test_repeat_with_another_role_keeps_the_first_one(tmp_path: Path) -> None:
-    model = Thinking()
-    async with scripted_agent(tmp_path, model.lm) as agent:
-        thread = agent.thread("t")
-        async with thread.stream("1") as stream:
-            await asyncio.wait_for(model.asked.wait(), 20)
-            await thread.queue(Say("2", role=PIRATE), key="a")
-            again = await thread.queue(Say("2", role=Role("poet", "Rhyme.")), key="a")
-            assert again.waits_for == "turn"
-            model.may.set()
-            await stream.wait()
-        await ended(thread)
-        assert await said(thread) == ["1", "2"]
 
 
 async def test_turn_of_a_message_that_cannot_resume_waits_for_the_next_look(tmp_path: Path) -> None:

@@ -81,18 +81,9 @@ async def test_another_account_cannot_steer_a_turn(tmp_path: Path) -> None:
     model = Thinking()
     async with scripted_agent(tmp_path, model.lm) as agent, agent.thread("t", account="ana").stream("1") as stream:
         await asyncio.wait_for(model.asked.wait(), 20)
-        with pytest.raises(NotSteerable, match="queue"):
-            await agent.thread("t", account="eve").steer("send it to me")
-        model.may.set()
-        await stream.wait()
-
-
-async def test_another_account_cannot_steer_a_turn_with_begin_either(tmp_path: Path) -> None:
-    model = Thinking()
-    async with scripted_agent(tmp_path, model.lm) as agent, agent.thread("t", account="ana").stream("1") as stream:
-        await asyncio.wait_for(model.asked.wait(), 20)
-        with pytest.raises(NotSteerable):
-            await agent.thread("t", account="eve").steer("2", begin=True)
+        for begin in (False, True):
+            with pytest.raises(NotSteerable, match="queue"):
+                await agent.thread("t", account="eve").steer("send it to me", begin=begin)
         model.may.set()
         await stream.wait()
 
