@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel
 
 from support.agents import approving, scripted_agent
-from support.background import READER, Library
+from support.background import READER, Library, settled
 from support.databases import Engine, made, on_every_database, storage_of
 from worldagent import Approve, Role, Rule, Settings, Worker, WorldAgent, tool
 from worldagent.agent import Background, Say, Task, Thread
@@ -22,12 +22,6 @@ from worldagent.memory.reports import BackgroundTasks
 from worldagent.testing import ScriptedCall, ScriptedLM
 
 pytestmark = pytest.mark.requirement("T17")
-
-
-async def settled(agent: WorldAgent) -> None:
-    """Wait until nothing more begins on any thread of the agent."""
-    async with asyncio.timeout(30):
-        await agent._runner.pending.settled()
 
 
 async def texts(thread: Thread) -> list[tuple[str, str]]:

@@ -1,14 +1,12 @@
 """`worldagent background list`, `start`, `steer` and `cancel`: a command leaves the work to a process that stays."""
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support.background import shop
-from support.command_line import BOUND, Run, as_json, home, refusal, run
-from worldagent import WorldAgent
+from support.background import settled, shop
+from support.command_line import Run, as_json, home, refusal, run
 
 __all__ = ["home", "run"]  # fixtures
 
@@ -21,11 +19,6 @@ SHOP = ("--workspace", "shop")
 async def tasks(run: Run) -> list[tuple[str, str]]:
     found = (await as_json(run, "background", "list", "t1", *SHOP))["tasks"]
     return [(each["name"], each["status"]) for each in found]
-
-
-async def settled(agent: WorldAgent) -> None:
-    async with asyncio.timeout(BOUND):
-        await agent._runner.pending.settled()
 
 
 async def test_what_a_command_starts_waits_for_a_process_that_stays(home: Path, run: Run) -> None:

@@ -69,6 +69,12 @@ class Library:
         return scripted_agent(home, self.lm, **(given | more))
 
 
+async def settled(agent: WorldAgent) -> None:
+    """Wait until nothing more begins on any thread of the agent."""
+    async with asyncio.timeout(30):
+        await agent._runner.pending.settled()
+
+
 def shop() -> WorldAgent:
     """Make an agent for commands, with `--app support.background:shop`; its worker answers without a tool."""
     return WorldAgent("shop", lm=answering(), workers=[Worker("reader", "You read books.")], background=True)
