@@ -124,6 +124,7 @@ class BackgroundTask:
         Raises:
             NothingToSteer: It is over; `wait()` returns its result.
             NotSteerable: It runs code without a model's loop.
+            KeyReused: The key was used for another message to it.
             InvalidArgument: The text or the key is invalid.
         """
         start = self.thread._start(Say(text))
@@ -132,6 +133,16 @@ class BackgroundTask:
     async def say(self, start: Mapping[str, Any], key: str | None) -> None:
         """Put in a message for its turn; see `steer`."""
         parts, scope = self._runner.parts, self.thread.scope
+        id = new_id("inbox") if key is None else f"inbox-{digest([thread_key(scope), 'steer', key], length=24)}"
+        kept = {**start, "report": "next"}  # on the thread of a background task it begins no turn of its own
+        row = InboxRow(
+            id=id, thread=thread_key(scope), scope=scope, kind="steer", start=kept, at=parts.stores.clock.now()
+        )
+        before = None if key is None else await parts.stores.inbox.get(id)
+        if before is not None and before.asked != row.asked:
+            raise key_reused(key)
+        if before is not None and before.turn is not None:  # it was read
+            return
         state = await self.state()
         if not state.going:
             raise NothingToSteer(
@@ -141,11 +152,6 @@ class BackgroundTask:
         is_task = record is not None and record.kind in ("task", "skill")
         if is_task and record is not None and not await parts.engine.has_loop(record.asked, record.kind):
             raise NotSteerable(f"the background task {self.id!r} runs code that reads no messages", remedy="let it end")
-        id = new_id("inbox") if key is None else f"inbox-{digest([thread_key(scope), 'steer', key], length=24)}"
-        kept = {**start, "report": "next"}  # on the thread of a background task it begins no turn of its own
-        row = InboxRow(
-            id=id, thread=thread_key(scope), scope=scope, kind="steer", start=kept, at=parts.stores.clock.now()
-        )
         await parts.stores.inbox.put(row)
 
     async def cancel(self) -> bool:

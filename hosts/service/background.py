@@ -156,6 +156,7 @@ async def background_steer(call: Call[BackgroundSteerArguments], agent: WorldAge
         UnknownTask: The caller has no such task in this conversation.
         NothingToSteer: It is over.
         NotSteerable: It runs code that reads no messages.
+        KeyReused: The key was used for another message to it.
     """
     given = call.given
     await _find(call, agent, given.task)
