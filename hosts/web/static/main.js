@@ -230,6 +230,8 @@ document.getElementById("pages").append(
     h("li", {}, h("a", { href: `#/${name}`, "data-page": name }, one.title, h("span", { class: "count", hidden: true })))),
 );
 window.addEventListener("hashchange", open);
-document.addEventListener("visibilitychange", ring);
-window.addEventListener("storage", () => { ring(); if (page?.name === "threads") refresh(); }); // another tab has seen something
+// The person is back, or has seen something in another tab.
+for (const [where, event] of [[document, "visibilitychange"], [window, "storage"]]) {
+  where.addEventListener(event, () => { ring(); if (page?.name === "threads") refresh(); });
+}
 begin();
