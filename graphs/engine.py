@@ -946,7 +946,7 @@ async def _recall_words(turn: TurnContext) -> None:
     """Let a run of a turn read again what earlier runs read of the inbox, and what came since."""
     if turn.reading is not None:
         await turn.reading.recall(turn.turn_id)
-        turn.reading.unread.append(True)
+        turn.reading.unread.set()
 
 
 def _is_trusted(services: Services, name: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from threading import Event
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import TypeAdapter
@@ -156,7 +157,7 @@ class TurnRun:
         role_key: The id of the key for the digest of the turn's role; empty is the current key.
         refreshed: Whether the turn can resume under another role than it began with.
         use: Counts what it uses against limits, and stores that; None has no limits and stores nothing.
-        unread: Has an item once it is known that the inbox of the thread had unread messages as the turn began.
+        unread: Is set once it is known that the inbox of the thread had unread messages as the turn began.
     """
 
     turn_id: str
@@ -167,7 +168,7 @@ class TurnRun:
     role_key: str = ""
     refreshed: bool = False
     use: Use | None
-    unread: list[bool] = field(default_factory=list)
+    unread: Event = field(default_factory=Event)
 
     def note(self, transaction: Transaction) -> None:
         """Write what the run notes about itself next to its calls; this class notes nothing."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import groupby
+from threading import Event
 from typing import Any, Final, Literal
 
 from pydantic import Json
@@ -216,11 +217,7 @@ class Inbox:
             [(unread,)] = transaction.execute(_COUNT, (row.thread,))
             allowed(turn, status, int(unread))
             check(transaction)
-            [(place,)] = transaction.execute(_FIRST if first else _LAST, (row.thread,))
-            step = -1.0 if first else 1.0
-            made = replace(row, place=0.0 if place is None else float(place) + step)
-            transaction.execute(_INSERT, _values(made))
-            return made, open_turn
+            return _inserted(transaction, row, first=first), open_turn
 
         return await self._database.transact(work)
 
@@ -240,8 +237,7 @@ class Inbox:
     def add(transaction: Transaction, row: InboxRow) -> None:
         """Add a message at the end, in a transaction. A repeat changes nothing."""
         transaction.execute(_MARK, (row.thread,))
-        [(place,)] = transaction.execute(_LAST, (row.thread,))
-        transaction.execute(_INSERT, _values(replace(row, place=0.0 if place is None else float(place) + 1.0)))
+        _inserted(transaction, row)
 
     async def get(self, id: str) -> InboxRow | None:
         """The message with an id, read or not."""
@@ -250,13 +246,11 @@ class Inbox:
 
     async def unread(self, thread: str) -> tuple[InboxRow, ...]:
         """The unread messages of a thread, in order."""
-        rows = await self._database.read(lambda tx: tx.execute(_UNREAD, (thread,)))
-        return tuple([_row(row, self._database.name) for row in rows])
+        return self.read(await self._database.read(lambda tx: tx.execute(_UNREAD, (thread,))))
 
     async def taken(self, turn: str) -> tuple[InboxRow, ...]:
         """The messages that a turn has read, besides one that began it, in the order in which it read them."""
-        rows = await self._database.read(lambda tx: tx.execute(_TAKEN, (turn,)))
-        return tuple([_row(row, self._database.name) for row in rows])
+        return self.read(await self._database.read(lambda tx: tx.execute(_TAKEN, (turn,))))
 
     async def waiting(self, workspace: str) -> tuple[str, ...]:
         """The keys of threads with unread messages, or with a message whose turn was interrupted or stopped."""
@@ -322,7 +316,7 @@ class Inbox:
         """
 
         def work(transaction: Transaction) -> None:
-            rows = [_row(row, self._database.name) for row in transaction.hold(_UNREAD, (thread,), alone=True)]
+            rows = self.read(transaction.hold(_UNREAD, (thread,), alone=True))
             ids = order(rows)
             places = sorted(row.place for row in rows if row.id in ids)
             for place, id in zip(places, ids, strict=True):
@@ -351,14 +345,14 @@ class Reading:
 
     Attributes:
         inbox: The inboxes.
-        unread: Has an item if it looks before its first thought as well: there was something as the turn began.
+        unread: Is set if it looks before its first thought as well: there was something as the turn began.
         again: What earlier runs of the turn read, by the step before which they did.
         loop: The path id of the task whose loop reads; empty for a conversation, None if none does.
         head: The last message of the thread, for a task, whose loop has no head of its own.
     """
 
     inbox: Inbox
-    unread: list[bool]
+    unread: Event
     again: dict[int, list[InboxRow]] = field(default_factory=dict)
     loop: str | None = ""
     head: str = ""
@@ -380,7 +374,7 @@ class Reading:
             scope: The ids that it runs under.
             member: The member that it runs for.
         """
-        self.unread = []
+        self.unread.clear()
         rows = await self.inbox.unread(thread)
         own = (scope.account, member)
         return [
@@ -394,6 +388,13 @@ def _marked(transaction: Transaction, thread: str) -> tuple[str | None, str]:
     """Let the newest turn of a thread look into the inbox; returns its id and its status, empty if there is none."""
     found = transaction.execute(_MARK, (thread,))
     return (str(found[0][0]), str(found[0][1])) if found else (None, "")
+
+
+def _inserted(transaction: Transaction, row: InboxRow, *, first: bool = False) -> InboxRow:
+    [(place,)] = transaction.execute(_FIRST if first else _LAST, (row.thread,))
+    made = replace(row, place=0.0 if place is None else float(place) + (-1.0 if first else 1.0))
+    transaction.execute(_INSERT, _values(made))
+    return made
 
 
 def _values(row: InboxRow) -> tuple[object, ...]:

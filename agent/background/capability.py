@@ -153,7 +153,7 @@ class BackgroundFunctions:
         """
         if not request and params is None:
             raise ParamsInvalid("`request` is missing", remedy="say what it should do, or pass its `params`")
-        if self._is_skill(name):
+        if name in self._skills():
             self._check_tool(ctx, SKILL, name)
             return Skill(name, {_REQUEST: request} if params is None else params)
         try:
@@ -175,9 +175,6 @@ class BackgroundFunctions:
     def _check_tool(ctx: CallContext, tool: str, name: str) -> None:
         if ctx.tools is not None and not is_like(tool, ctx.tools):
             raise ToolNotAllowed(f"{name!r} is not among your tools", remedy="go on without it")
-
-    def _is_skill(self, name: str) -> bool:
-        return name in self._skills()
 
     def _skills(self) -> list[str]:
         """The skills whose packages say that they can work in the background."""

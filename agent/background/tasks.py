@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ..runtime import TurnRunner
     from ..stores import Stores
 
-MODES: Final = ("turn", "next", "event")
+MODES: Final[tuple[ReportMode, ...]] = ("turn", "next", "event")
 FIRST_POLL_SECONDS: Final = 0.02
 MAX_POLL_SECONDS: Final = 0.5
 _GOING: Final = ("queued", "running", "paused", "stopped")
@@ -132,13 +132,10 @@ class BackgroundTask:
 
     async def say(self, start: Mapping[str, Any], key: str | None) -> None:
         """Put in a message for its turn; see `steer`."""
-        parts, scope = self._runner.parts, self.thread.scope
-        id = new_id("inbox") if key is None else f"inbox-{digest([thread_key(scope), 'steer', key], length=24)}"
-        kept = {**start, "report": "next"}  # on the thread of a background task it begins no turn of its own
-        row = InboxRow(
-            id=id, thread=thread_key(scope), scope=scope, kind="steer", start=kept, at=parts.stores.clock.now()
-        )
-        before = None if key is None else await parts.stores.inbox.get(id)
+        parts = self._runner.parts
+        # On the thread of a background task it begins no turn of its own.
+        row = self._runner.pending.row(self.thread.scope, "steer", {**start, "report": "next"}, key)
+        before = None if key is None else await parts.stores.inbox.get(row.id)
         if before is not None and before.asked != row.asked:
             raise key_reused(key)
         if before is not None and before.turn is not None:  # it was read
@@ -211,8 +208,7 @@ def check_report(report: object) -> ReportMode:
     """
     for mode in MODES:
         if report == mode:
-            found: Any = mode
-            return found  # type: ignore[no-any-return]
+            return mode
     raise InvalidArgument(f"`report` cannot be {str(report)[:40]!r}", remedy="use 'turn', 'next' or 'event'")
 
 

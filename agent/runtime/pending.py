@@ -155,7 +155,7 @@ class Pending:
     async def steer(self, scope: Scope, start: Mapping[str, Any], *, key: str | None, begin: bool) -> PendingMessage:
         """Put in a message for the running turn; see `Thread.steer`."""
         inbox, own = self._parts.stores.inbox, self._parts.resolver.threads.get(scope)
-        row = self._row(scope, "steer", start, key, own)
+        row = self.row(scope, "steer", start, key, own)
         kept = None if key is None else await inbox.get(row.id)
         if kept is None:
             await self._count(row, key=None)
@@ -203,7 +203,7 @@ class Pending:
         """Put in a message that begins a turn; see `Thread.queue`."""
         call = check_role(role) if isinstance(role, Role) else None
         own = None if role is None else self._parts.resolver.threads.get(scope)
-        row = self._row(scope, "queue", start, key, own, call)
+        row = self.row(scope, "queue", start, key, own, call)
         await self._count(row, key=key)
         made, open_turn = await self._parts.stores.inbox.put(
             row, first=first, allowed=lambda turn, status, unread: _check_room(row.thread, unread)
@@ -217,15 +217,16 @@ class Pending:
             await self._runner.interrupt(scope, open_turn)
         return self._shown(made)
 
-    def _row(
+    def row(
         self,
         scope: Scope,
         kind: InboxKind,
         start: Mapping[str, Any],
         key: str | None,
-        thread_role: Role | None,
+        thread_role: Role | None = None,
         call: Role | None = None,
     ) -> InboxRow:
+        """A message that is not put in yet."""
         parts, thread = self._parts, thread_key(scope)
         # A repeat with the same key is the same message, whatever process sends it.
         id = new_id("inbox") if key is None else f"inbox-{digest([thread, kind, key], length=24)}"
@@ -281,7 +282,7 @@ class Pending:
         if shown.turn_id is None:
             if call is not None:
                 self._call_roles[thread_key(scope), id] = call
-            row = self._row(scope, "queue", {}, None, None, call)
+            row = self.row(scope, "queue", {}, None, call=call)
             await self._parts.stores.inbox.set_role(id, row.role)
             self.wake(scope)
         return await self.find(scope, id)

@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, fields, replace
 from functools import partial
+from threading import Event
 from traceback import clear_frames
 from typing import Any, Final
 
@@ -465,9 +466,9 @@ async def begin(parts: RunnerParts, turn_id: str, work: NewTurn, lease: Lease, e
         branch = None if start is None else start.branches[-1]
         asked = await engine.begin(work.request, turn_id=turn_id, lease=lease, branch=branch)
         record = _record(parts, work.request, turn_id, asked, resolution.role)
-        recording, unread = work.recording, list[bool]()
+        recording, unread = work.recording, Event()
         also = partial(_write_begin, work, start, record)
-        parts.stores.turns.begin(record, lease=lease, also=also, unread=partial(unread.append, True))
+        parts.stores.turns.begin(record, lease=lease, also=also, unread=unread.set)
         cancelled = False
         # Else it is written with the first checkpoint, before the turn does anything.
         if start is not None or recording is not None or work.loaded:

@@ -308,7 +308,7 @@ class Loop:
             step: The step that is next.
         """
         turn, reading = self.turn, self.turn.reading
-        if reading is None or reading.loop != turn.task or not (step or reading.unread or reading.again):
+        if reading is None or reading.loop != turn.task or not (step or reading.unread.is_set() or reading.again):
             return head
         again, fresh, taken = reading.again.pop(step, []), list[InboxRow](), list[InboxRow]()
         if turn.drive.recorded(self.think_id) is None:  # nothing can be added to what a recorded thought has read
