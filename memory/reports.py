@@ -295,7 +295,7 @@ class BackgroundTasks:
             limit: The most turns that are looked at; some of those can report to nobody.
         """
         rows = await self._database.read(lambda tx: tx.execute(_TOLD, (workspace, account, account, limit)))
-        found = [Told(*row[:3], ReportTo(**json.loads(row[3]))) for row in reversed(rows)]
+        found = [Told(id, status, at, ReportTo(**json.loads(to))) for id, status, at, to in reversed(rows)]
         return tuple(each for each in found if each.to.key)
 
     async def drop(self, row: InboxRow, now: datetime) -> bool:
