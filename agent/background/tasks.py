@@ -123,7 +123,7 @@ class BackgroundTask:
 
         Raises:
             NothingToSteer: It is over; `wait()` returns its result.
-            NotSteerable: It runs code without a model's loop.
+            NotSteerable: It runs for another account or member, or runs code without a model's loop.
             KeyReused: The key was used for another message to it.
             InvalidArgument: The text or the key is invalid.
         """
@@ -132,24 +132,24 @@ class BackgroundTask:
 
     async def say(self, start: Mapping[str, Any], key: str | None) -> None:
         """Put in a message for its turn; see `steer`."""
-        parts = self._runner.parts
-        # On the thread of a background task it begins no turn of its own.
-        row = self._runner.pending.row(self.thread.scope, "steer", {**start, "report": "next"}, key)
-        before = None if key is None else await parts.stores.inbox.get(row.id)
-        if before is not None and before.asked != row.asked:
-            raise key_reused(key)
-        if before is not None and before.turn is not None:  # it was read
-            return
-        state = await self.state()
-        if not state.going:
-            raise NothingToSteer(
-                f"the background task {self.id!r} is {state.status}", remedy="use its result, or dispatch more"
+        scope, pending = self.thread.scope, self._runner.pending
+        row, state = await self._runner.parts.stores.inbox.get(self._row), await self.state()
+        mine = (scope.account, start["on_behalf_of"])
+        if row is not None and (row.scope.account, row.start["on_behalf_of"]) != mine:
+            raise NotSteerable(
+                f"the background task {self.id!r} runs for another account or member",
+                remedy="steer it as its own account, or say it in the conversation",
             )
-        record = await self._record(await parts.stores.inbox.get(self._row))
-        is_task = record is not None and record.kind in ("task", "skill")
-        if is_task and record is not None and not await parts.engine.has_loop(record.asked, record.kind):
-            raise NotSteerable(f"the background task {self.id!r} runs code that reads no messages", remedy="let it end")
-        await parts.stores.inbox.put(row)
+        kept = {**start, "report": "next"}  # on the thread of a background task it begins no turn of its own
+        try:
+            await pending.steer(scope, kept, key=key, begin=state.status == "queued")
+        except NothingToSteer:
+            status = (await self.state()).status
+            problem = f"the background task {self.id!r} is {status}"
+            raise NothingToSteer(problem, remedy="use its result, or dispatch more") from None
+        except NotSteerable:
+            problem = f"the background task {self.id!r} runs code that reads no messages"
+            raise NotSteerable(problem, remedy="let it end") from None
 
     async def cancel(self) -> bool:
         """Cancel it, whether it is queued, runs or waits; its conversation is told without a turn for that.

@@ -15,7 +15,7 @@ from support.databases import Engine, made, on_every_database, storage_of
 from worldagent import Approve, Role, Rule, Settings, Worker, WorldAgent, tool
 from worldagent.agent import Background, Say, Task, Thread
 from worldagent.core import events as ev
-from worldagent.core.errors import KeyReused, LimitReached, NothingToSteer, RoleNotStorable
+from worldagent.core.errors import KeyReused, LimitReached, NothingToSteer, NotSteerable, RoleNotStorable
 from worldagent.graphs import Shape, TaskContext
 from worldagent.harness import Policy
 from worldagent.memory.reports import BackgroundTasks
@@ -201,6 +201,31 @@ async def test_a_model_looks_says_something_and_cancels(tmp_path: Path) -> None:
         await thread.converse("Thank it.")
         assert "It did not read this: it is done." in library.said[-1]
         assert library.said[-1].count("is done. Its result") == 2  # the report, and the report once more
+
+
+async def test_a_message_that_a_task_would_not_read_is_refused(tmp_path: Path) -> None:
+    library = Library()
+    async with library.agent(tmp_path, settings={"account_limits": {"bytes": 2000}}) as agent:
+        thread = agent.thread("t", account="ana")
+        request = Task("subagent", {"worker": "reader", "request": "Read."})
+        work = await agent.background(request, thread=thread, report="event")
+        await asyncio.wait_for(library.begun.wait(), 20)
+        [of_bob] = await agent.background_tasks(agent.thread("t", account="bob"))
+        with pytest.raises(NotSteerable, match="another account"):
+            await of_bob.steer("Stop.")
+        await work.steer("The end.", key="k")
+        await work.steer("The end.", key="k")
+        with pytest.raises(KeyReused):
+            await work.steer("The beginning.", key="k")
+        with pytest.raises(LimitReached):
+            await work.steer("more " * 500)
+        library.may.set()
+        await work.wait()
+        await work.steer("The end.", key="k")  # a repeat of what it has read
+        with pytest.raises(NothingToSteer, match="is done"):
+            await work.steer("Thanks.")
+        assert library.read[-1].count("The end.") == 1
+        assert await work.thread.queued() == ()
 
 
 async def test_a_cancelled_work_is_told_without_a_turn(tmp_path: Path) -> None:
