@@ -95,7 +95,7 @@ class BackgroundFunctions:
         @flow(title="Look at background tasks")
         async def background_check(ctx: CallContext) -> list[dict[str, Any]]:
             """Look how your background tasks stand. Do not wait for them by this: you are told when they end."""
-            shown = [(each, await each.state()) for each in await tasks_of(self._agent.runner, self._thread(ctx))]
+            shown = [(each, await each.state()) for each in await self._tasks(ctx)]
             return [
                 {
                     "task": each.id,
@@ -221,12 +221,15 @@ class BackgroundFunctions:
             await stores.inbox.put(again)
 
     async def _find(self, ctx: CallContext, task: str) -> BackgroundTask:
-        tasks = await tasks_of(self._agent.runner, self._thread(ctx))
+        tasks = await self._tasks(ctx)
         for each in tasks:
             if each.id == task:
                 return each
         known = ", ".join(each.id for each in tasks) or "none"
         raise ToolFailed(f"there is no background task {task[:40]!r}; they are: {known}", remedy="use one of them")
+
+    async def _tasks(self, ctx: CallContext) -> tuple[BackgroundTask, ...]:
+        return await tasks_of(self._agent.runner, self._thread(ctx), own=True)
 
     def _thread(self, ctx: CallContext) -> Thread:
         if ctx.scope.thread is None:

@@ -267,9 +267,10 @@ async def dispatch(
     return _shown(runner, thread, made)
 
 
-async def tasks_of(runner: TurnRunner, thread: Thread) -> tuple[BackgroundTask, ...]:
-    """The background tasks of a conversation, oldest first."""
-    return tuple(_shown(runner, thread, row) for row in await runner.parts.stores.background.of(thread.scope))
+async def tasks_of(runner: TurnRunner, thread: Thread, *, own: bool = False) -> tuple[BackgroundTask, ...]:
+    """The background tasks of a conversation, oldest first; with `own`, those of the account of this handle alone."""
+    rows, account = await runner.parts.stores.background.of(thread.scope), thread.scope.account
+    return tuple(_shown(runner, thread, row) for row in rows if not own or row.scope.account == account)
 
 
 def _shown(runner: TurnRunner, thread: Thread, row: InboxRow) -> BackgroundTask:

@@ -228,6 +228,23 @@ async def test_a_message_that_a_task_would_not_read_is_refused(tmp_path: Path) -
         assert await work.thread.queued() == ()
 
 
+async def test_a_model_looks_after_the_tasks_of_its_account_alone(tmp_path: Path) -> None:
+    library = Library()
+    async with library.agent(tmp_path) as agent:
+        await agent.thread("t", account="ana").converse("What is Moby Dick about?")
+        await asyncio.wait_for(library.begun.wait(), 20)
+        thread = agent.thread("t", account="bob")
+        [work] = await agent.background_tasks(thread)
+        library.calls = [
+            {"tool": "background_check", "arguments": {}},
+            {"tool": "background_cancel", "arguments": {"task": work.id}},
+        ]
+        await thread.converse("End all that runs.")
+        assert f"there is no background task {work.id!r}; they are: none" in library.said[-1].replace("\\'", "'")
+        assert (await work.state()).status == "running"
+        library.may.set()
+
+
 async def test_a_cancelled_work_is_told_without_a_turn(tmp_path: Path) -> None:
     library = Library()
     async with library.agent(tmp_path) as agent:
