@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -135,7 +137,7 @@ async def start(options: StartOptions, output: Output, text: str | None = None) 
 async def steer(options: SteerOptions, output: Output, text: str | None = None) -> None:
     """Say something that a background task reads before its next step, or before its first one.
 
-    Give the options for the agent that the task began with.
+    Give the options for the agent that the task began with, and its account.
 
     [bold]Example[/bold]
 
@@ -147,7 +149,8 @@ async def steer(options: SteerOptions, output: Output, text: str | None = None) 
     from .sources import message
 
     said = message(options, text, output)
-    answer = await ask(options, "background_steer", output, text=said)
+    with _remedies():
+        answer = await ask(options, "background_steer", output, text=said)
     output.result(fields_of(answer), f"{options.task}: reads it before its next step")
 
 
@@ -162,12 +165,31 @@ async def cancel(options: ThreadOptions, output: Output, task: str) -> int | Non
     Args:
         task (TASK): The task, as [bold]background list[/bold] shows it.
     """
-    answer = await ask(options, "background_cancel", output, task=task)
+    with _remedies():
+        answer = await ask(options, "background_cancel", output, task=task)
     if not answer.cancelled:
         output.failed("not_found", f"the background task {task!r} was over", "see `worldagent background list`")
         return FAILED
     output.result({"cancelled": task}, f"{task}: cancelled")
     return None
+
+
+@contextmanager
+def _remedies() -> Iterator[None]:
+    """Name commands and options in the remedies of errors, in place of operations."""
+    from ...core.errors import NothingToSteer, NotSteerable, UnknownTask
+
+    try:
+        yield
+    except UnknownTask as error:
+        raise UnknownTask(error.problem, remedy="use one of `worldagent background list`") from None
+    except NothingToSteer as error:
+        raise NothingToSteer(
+            error.problem, remedy="read its result with `worldagent threads show`, or start more"
+        ) from None
+    except NotSteerable as error:
+        remedy = "give --account as the task has it, or let it end if it is code"
+        raise NotSteerable(error.problem, remedy=remedy) from None
 
 
 def _alone(good: bool, name: str, other: str) -> None:

@@ -31,6 +31,8 @@ async def test_what_a_command_starts_waits_for_a_process_that_stays(home: Path, 
     assert await tasks(run) == [("reader", "queued")]
     steered = await run("background", "steer", "t1", task, "Only the first chapter.", *APP)
     assert (steered.exit_code, task in steered.stdout) == (0, True)
+    other = await refusal(run, "background", "steer", "t1", task, "Stop.", "--account", "ben", *APP)
+    assert (other["code"], "--account" in other["remedy"]) == ("not_steerable", True)
     async with shop() as agent:
         await settled(agent)
         child = (await agent.background_tasks(agent.thread("t1")))[0].thread
@@ -63,7 +65,8 @@ async def test_a_task_is_cancelled_without_a_model(home: Path, run: Run) -> None
         assert [each.text for each in await thread.queued()] == [
             f"The background task {task} (conversation) was cancelled."
         ]
-    assert (await refusal(run, "background", "cancel", "t1", "nothing", *SHOP))["code"] == "unknown_task"
+    unknown = await refusal(run, "background", "cancel", "t1", "nothing", *SHOP)
+    assert (unknown["code"], unknown["remedy"]) == ("unknown_task", "use one of `worldagent background list`")
 
 
 async def test_an_agent_of_options_works_in_the_background(

@@ -56,6 +56,7 @@ async def test_a_task_is_started_steered_and_seen_by_its_account(tmp_path: Path)
         assert (await ben.refused("background_start", **READ, key="k"))["code"] == "key_reused"
         assert (await ben.refused("history", thread="shared~bg-mine"))["code"] == "forbidden", "no task has it"
         given: dict[str, Any] = {"thread": "shared", "task": task["id"], "text": "Only the first chapter."}
+        assert (await operator.refused("background_steer", **given))["code"] == "not_steerable"
         assert (await ana("background_steer", **given))["task"]["id"] == task["id"]
         library.may.set()
         done = await until(ana, "done")
