@@ -9,16 +9,17 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from ...agent.background.tasks import BackgroundStatus, cancel_task, state_of
-from ...agent.requests import Say, Skill, Task
+from ...agent.requests import Task
 from ...agent.runtime.inside import inside
 from ...core.errors import RoleNotStorable, UnknownTask
 from ...graphs.shape import SUBAGENT
 from ...memory.inbox import InboxRow
 from ...memory.reports import ReportMode
 from ..bounds import MAX_TEXT
-from .arguments import BackgroundTaskArguments, JsonObject, ThreadArguments, Words
+from .arguments import BackgroundTaskArguments, ThreadArguments, Words
 from .call import Call
 from .home import HomeWorkspace
+from .inbox import WorkArguments
 from .operation import operation
 from .records import Answer, CancelAnswer
 from .threads import one_thread, thread_of
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 _ROLE_REMEDY: Final = "take it away with `thread_role_clear`, or store it for the account with `stored_role_set`"
 
 
-class BackgroundStartArguments(ThreadArguments):
+class BackgroundStartArguments(WorkArguments):
     """Arguments of `background_start`."""
 
     text: Words | None = Field(
@@ -42,9 +43,6 @@ class BackgroundStartArguments(ThreadArguments):
         examples=["What is Moby Dick about?"],
     )
     worker: Label | None = Field(default=None, description="the worker that does it", examples=["reader"])
-    shape: Label | None = Field(default=None, description="in place of `text`: the shape of a task")
-    skill: Label | None = Field(default=None, description="in place of `text`: the name of a skill")
-    params: JsonObject = Field(default_factory=dict, description="of the task or the skill")
     report: ReportMode = Field(
         default="turn",
         description="what its report does if no turn of the conversation runs. turn: it begins one; next: the next "
@@ -54,12 +52,7 @@ class BackgroundStartArguments(ThreadArguments):
     key: Label | None = Field(default=None, description="makes a repeat the same task", examples=["0b7d6c1e"])
 
     @model_validator(mode="after")
-    def _one(self) -> Self:
-        given = [each for each in (self.text, self.shape, self.skill) if each is not None]
-        if len(given) != 1:
-            raise PydanticCustomError("one_of", "It needs one of `text`, `shape` and `skill`")
-        if self.text is not None and self.params:
-            raise PydanticCustomError("params", "`params` is for `shape` and `skill`")
+    def _worker(self) -> Self:
         if self.text is None and self.worker is not None:
             raise PydanticCustomError("worker", "`worker` is for `text`")
         return self
@@ -134,7 +127,10 @@ async def background_start(call: Call[BackgroundStartArguments], agent: WorldAge
     Raises:
         WorldAgentError: As for `WorldAgent.background`.
     """
-    given, request = call.given, _request(call.given)
+    given = call.given
+    request = given.request(model=given.model)
+    if given.worker is not None:
+        request = Task(SUBAGENT, {"worker": given.worker, "request": given.text}, model=given.model)
     try:
         made = await agent.background(request, thread=thread_of(agent, call), report=given.report, key=given.key)
     except RoleNotStorable as error:
@@ -177,17 +173,6 @@ async def background_cancel(call: Call[BackgroundTaskArguments], workspace: Work
     row = await _find(call, workspace, call.given.task)
     thread = workspace.thread(row.scope.thread or "", account=row.scope.account)
     return CancelAnswer(cancelled=await cancel_task(_stores(workspace), row.id, thread))
-
-
-def _request(given: BackgroundStartArguments) -> Say | Task | Skill:
-    if given.worker is not None:
-        return Task(SUBAGENT, {"worker": given.worker, "request": given.text}, model=given.model)
-    if given.text is not None:
-        return Say(given.text, model=given.model)
-    if given.shape is not None:
-        return Task(given.shape, given.params, model=given.model)
-    assert given.skill is not None, "the arguments have one of them"
-    return Skill(given.skill, given.params, model=given.model)
 
 
 def _stores(workspace: Workspace) -> Stores:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
@@ -40,8 +41,8 @@ class SteerArguments(ThreadArguments):
     key: Label | None = Field(default=None, description="makes a repeat the same message", examples=["0b7d6c1e"])
 
 
-class QueueArguments(ThreadArguments):
-    """Arguments of `thread_queue`."""
+class WorkArguments(ThreadArguments):
+    """The arguments of tools that begin a turn beside the caller: with a text, a task or a skill."""
 
     text: Words | None = Field(
         default=None, max_length=MAX_TEXT, description="what the person says", examples=["and then the window"]
@@ -49,6 +50,29 @@ class QueueArguments(ThreadArguments):
     shape: Label | None = Field(default=None, description="in place of `text`: the shape of a task")
     skill: Label | None = Field(default=None, description="in place of `text`: the name of a skill")
     params: JsonObject = Field(default_factory=dict, description="of the task or the skill")
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        given = [each for each in (self.text, self.shape, self.skill) if each is not None]
+        if len(given) != 1:
+            raise PydanticCustomError("one_of", "It needs one of `text`, `shape` and `skill`")
+        if self.text is not None and self.params:
+            raise PydanticCustomError("params", "`params` is for `shape` and `skill`")
+        return self
+
+    def request(self, inputs: Mapping[str, Any] | None = None, **how: Any) -> Say | Task | Skill:
+        """What begins the turn, with its options."""
+        if self.text is not None:
+            return Say(self.text, inputs=inputs, **how)
+        if self.shape is not None:
+            return Task(self.shape, self.params, **how)
+        assert self.skill is not None, "the arguments have one of them"
+        return Skill(self.skill, self.params, **how)
+
+
+class QueueArguments(WorkArguments):
+    """Arguments of `thread_queue`."""
+
     inputs: JsonObject | None = Field(
         default=None, description="of `text`: the further inputs that the agent's `Converse` declares, by name"
     )
@@ -73,12 +97,7 @@ class QueueArguments(ThreadArguments):
     )
 
     @model_validator(mode="after")
-    def _one(self) -> Self:
-        given = [each for each in (self.text, self.shape, self.skill) if each is not None]
-        if len(given) != 1:
-            raise PydanticCustomError("one_of", "It needs one of `text`, `shape` and `skill`")
-        if self.text is not None and self.params:
-            raise PydanticCustomError("params", "`params` is for `shape` and `skill`")
+    def _inputs(self) -> Self:
         if self.text is None and self.inputs is not None:
             raise PydanticCustomError("inputs", "`inputs` is for `text`")
         return self
@@ -192,21 +211,8 @@ async def thread_queue(call: Call[QueueArguments], agent: WorldAgent) -> Pending
     thread = thread_of(agent, call, name=given.name)
     if given.interrupt:
         await check_open_turn(call, thread)
-    how: dict[str, Any] = {
-        "model": given.model,
-        "key": given.key,
-        "unattended": given.unattended,
-        "guard": given.guard,
-    }
-    request: Say | Task | Skill
-    if given.text is not None:
-        request = Say(given.text, inputs=given.inputs, **how)
-    elif given.shape is not None:
-        request = Task(given.shape, given.params, **how)
-    else:
-        assert given.skill is not None, "the arguments have one of them"
-        request = Skill(given.skill, given.params, **how)
-    role = role_of(given.role)
+    how: dict[str, Any] = {"model": given.model, "key": given.key, "unattended": given.unattended, "guard": given.guard}
+    request, role = given.request(given.inputs, **how), role_of(given.role)
     putting = thread.queue(request, role=UNSET if role is None else role, interrupt=given.interrupt)
     return _answer(await putting)
 
