@@ -47,7 +47,7 @@ def agent_of(home: Path) -> WorldAgent:
         calls = [] if call.steps else [{"tool": "put", "arguments": {"what": what}}]
         return {"reply": f"did {what}" if call.steps else "", "calls": calls}
 
-    most = {"background_of_thread": 1000, "background_of_account": 1000}
+    most = {"background_of_thread": 1000, "background_of_account": 1000, "model_timeout": 600}
     return bare_agent(home, ScriptedLM(answer), "put", tools=[put], background=True, settings=most)
 
 
