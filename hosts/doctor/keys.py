@@ -224,6 +224,9 @@ class _Reading:
     def hold(self, sql: str, params: Sequence[object] = (), *, alone: bool = False) -> list[tuple[Any, ...]]:
         return self.execute(sql, params)  # no lock: the connection sees the database as it was at its first read
 
+    def lock(self, name: str) -> None:
+        """Do nothing, for the same reason."""
+
 
 def _with_current_ids(turns: Sequence[RecordedTurn], key: RoleKey | None) -> tuple[RecordedTurn, ...]:
     """The turns with the current id of the key. Version 0.1.0 gave some keys another id."""

@@ -61,6 +61,10 @@ class NoticingTransaction(Transaction):
         """See `Transaction.hold`."""
         return self._tx.hold(sql, params, alone=alone)
 
+    def lock(self, name: str) -> None:
+        """See `Transaction.lock`."""
+        self._tx.lock(name)
+
 
 def note(tx: Transaction, notice: Notice) -> None:
     """Add a notice to a transaction that lists them."""

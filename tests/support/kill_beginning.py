@@ -7,7 +7,8 @@ and after the next process.
 import asyncio
 import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,10 @@ async def _abandons(home: Path, account: str, *, interrupt: bool) -> dict[str, A
         thread = agent.thread("t", account=account)
         await thread.converse("next", interrupt=interrupt)
         return await _found(thread)
+
+
+def _ran(work: Callable[[], Coroutine[Any, Any, dict[str, Any]]]) -> dict[str, Any]:
+    return asyncio.run(work())
 
 
 async def _last(home: Path) -> dict[str, Any]:
@@ -109,8 +114,8 @@ def killed(engine: Engine, *, at_its_end: bool = False) -> Iterator[dict[str, An
                 code, _ = forked_result(dies)
                 assert code == -signal.SIGKILL, f"{kind}: the process ended with {code}"
                 found: list[Any] = []
-                for work in (lambda: _abandons(home, account, interrupt=interrupt), lambda: _last(home)):  # noqa: B023 -- it runs at once
-                    code, told = forked_result(lambda: asyncio.run(work()))  # noqa: B023 -- likewise
+                for work in (partial(_abandons, home, account, interrupt=interrupt), partial(_last, home)):
+                    code, told = forked_result(partial(_ran, work))
                     assert code == 0, f"{kind} of {account}: a process ended with {code}"
                     found.append(told)
                 removed(home)

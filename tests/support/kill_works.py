@@ -23,6 +23,7 @@ from support.processes import add, be_program, forked_result, lines, started
 from worldagent import WorldAgent
 from worldagent.agent import BackgroundTask, Say, Thread
 from worldagent.harness import tool
+from worldagent.memory.reports import ReportMode
 from worldagent.testing import ScriptedCall, ScriptedLM
 
 OF_THREAD = 8  # tasks of a conversation
@@ -56,8 +57,9 @@ def _thread(agent: WorldAgent, number: int) -> Thread:
 
 
 async def _task(agent: WorldAgent, number: int) -> BackgroundTask:
-    thread, mode = _thread(agent, number), "turn" if number % 2 else "next"
-    return await agent.background(Say(f"put {number}"), thread=thread, report=mode, key=f"w{number}")
+    modes: tuple[ReportMode, ...] = ("next", "turn")
+    how: dict[str, Any] = {"thread": _thread(agent, number), "key": f"w{number}"}
+    return await agent.background(Say(f"put {number}"), report=modes[number % 2], **how)
 
 
 async def _work(home: Path, tasks: range, opened: Path) -> None:
