@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
@@ -175,7 +175,7 @@ async def cancel(options: ThreadOptions, output: Output, task: str) -> int | Non
 
 
 @contextmanager
-def _remedies() -> Iterator[None]:
+def _remedies() -> Generator[None]:
     """Name commands and options in the remedies of errors, in place of operations."""
     from ...core.errors import NothingToSteer, NotSteerable, UnknownTask
 

@@ -30,11 +30,11 @@ def agent_of(home: Path) -> WorldAgent:
     async def answer(call: ScriptedCall) -> dict[str, Any]:
         return {"reply": "It has one.", "calls": []} if call.steps else {"reply": "", "calls": [CALL]}
 
-    server = McpServer(StdioHost(command(home / "server", MODE), connect_timeout=60), elicitation=True)
+    server = McpServer(StdioHost(command(home / "server", server_mode), connect_timeout=60), elicitation=True)
     return bare_agent(home, answer, "t_ask", mcp={"t": server})
 
 
-MODE = ""  # of the server
+server_mode = ""  # of the server
 STEPS = {
     FIRST: (
         "a round: begun",
@@ -93,8 +93,8 @@ async def go_on(home: Path, killer: Killer) -> dict[str, Any]:
 
 def often(times: int, phase: str, seed: int) -> Iterator[dict[str, Any]]:
     """Kill at each step of a phase so often, before, within or after it, while the server dies at random."""
-    global MODE
-    MODE, source = "unsteady", random.Random(seed)
+    global server_mode
+    server_mode, source = "unsteady", random.Random(seed)
     with tempfile.TemporaryDirectory() as folder:
         points = Matrix(phase, Path(folder), turn=sys.modules[__name__]).points()
     for step in STEPS[phase] * times:

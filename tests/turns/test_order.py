@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ def buys(asked: ScriptedCall) -> dict[str, Any]:
 
 
 @contextmanager
-def clock_ahead(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def clock_ahead(monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
     """Let turns get ids of an hour from now: a process got them later, or a machine whose clock is ahead."""
     now = time.time_ns
     with monkeypatch.context() as ahead:
