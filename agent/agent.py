@@ -597,7 +597,7 @@ class WorldAgent:
         return await dispatch(self._runner, request, thread, report=check_report(report), key=checked, role=role)
 
     async def background_tasks(self, thread: Thread) -> tuple[BackgroundTask, ...]:
-        """Return the work in the background of a conversation, oldest first, also what is over.
+        """Return the work in the background of a conversation, of all accounts, oldest first, also what is over.
 
         Args:
             thread: The conversation.

@@ -85,6 +85,7 @@ class BackgroundTask:
         thread: Its own thread, where its pauses are answered.
         report: What its reports do.
         at: When it was dispatched.
+        account: The account that it is for, which alone can steer it; None is one without an account.
     """
 
     _runner: TurnRunner = field(repr=False)
@@ -93,6 +94,7 @@ class BackgroundTask:
     thread: Thread
     report: ReportMode
     at: datetime
+    account: str | None
     _row: str = field(repr=False)
 
     async def state(self) -> BackgroundState:
@@ -283,6 +285,7 @@ def _shown(runner: TurnRunner, thread: Thread, row: InboxRow) -> BackgroundTask:
         thread=child,
         report=to.get("mode", "turn"),
         at=row.at,
+        account=row.scope.account,
         _row=row.id,
     )
 

@@ -18,8 +18,8 @@ from .output import Output, time_text
 if TYPE_CHECKING:
     from ..service.background import BackgroundRecord
 
-_HEAD: Final = ("TASK", "NAME", "STATUS", "SINCE", "CALLS", "COST", "DOING", "QUESTIONS", "THREAD")
-_WIDTHS: Final = (10, 20, 10, 16, 5, 8, 40, 9, 60)
+_HEAD: Final = ("TASK", "NAME", "STATUS", "SINCE", "CALLS", "COST", "DOING", "QUESTIONS", "ACCOUNT", "THREAD")
+_WIDTHS: Final = (10, 20, 10, 16, 5, 8, 40, 9, 20, 60)
 _STAYS: Final = (
     "this command does not do the work: a process that stays begins it, such as `worldagent worker`, `serve` or `chat`"
 )
@@ -205,4 +205,4 @@ def _row(each: BackgroundRecord) -> tuple[str, ...]:
     since = time_text(each.since or each.dispatched)
     status = each.status if each.code is None else f"{each.status} ({each.code})"
     doing, questions = each.doing or "", str(each.pauses or "")
-    return (each.id, each.name, status, since, str(each.calls), cost, doing, questions, each.thread)
+    return (each.id, each.name, status, since, str(each.calls), cost, doing, questions, each.account or "", each.thread)

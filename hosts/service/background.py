@@ -73,6 +73,7 @@ class BackgroundRecord(Wire):
     thread: str = Field(
         description="its own thread: `pauses`, `resume`, `history` and the other tools of a thread take it"
     )
+    account: str | None = Field(description="the account that it is for, which alone can steer it; null is none")
     report: ReportMode = Field(description="what its report does if no turn of the conversation runs")
     status: BackgroundStatus = Field(description="queued: it has not begun; else the status of its turn")
     code: str | None = Field(description="the code of the error, if it failed")
@@ -203,6 +204,7 @@ async def _record(stores: Stores, row: InboxRow) -> BackgroundRecord:
         id=to["task"],
         name=to["of"],
         thread=row.scope.thread or "",
+        account=row.scope.account,
         report=to.get("mode", "turn"),
         status=state.status,
         code=state.code,

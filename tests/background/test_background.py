@@ -211,6 +211,7 @@ async def test_a_message_that_a_task_would_not_read_is_refused(tmp_path: Path) -
         work = await agent.background(request, thread=thread, report="event")
         await asyncio.wait_for(library.begun.wait(), 20)
         [of_bob] = await agent.background_tasks(agent.thread("t", account="bob"))
+        assert of_bob.account == "ana"
         with pytest.raises(NotSteerable, match="another account"):
             await of_bob.steer("Stop.")
         await work.steer("The end.", key="k")
@@ -546,19 +547,3 @@ async def test_tasks_that_are_dispatched_at_once_cannot_pass_a_limit(
         tasks = [each for name in set(names) for each in await agent.background_tasks(agent.thread(name))]
     assert [type(each) for each in outcomes if isinstance(each, Exception)] == [LimitReached]
     assert len(tasks) == 1
-
-
-async def test_a_message_to_a_task_with_a_key_is_one_message_also_after_its_end(tmp_path: Path) -> None:
-    library = Library()
-    async with library.agent(tmp_path) as agent:
-        thread = agent.thread("t", account="ana")
-        given = Task("subagent", {"worker": "reader", "request": "Read Moby Dick."})
-        work = await agent.background(given, thread=thread, report="event")
-        await asyncio.wait_for(library.begun.wait(), 20)
-        await work.steer("Hurry.", key="k")
-        library.may.set()
-        assert (await work.wait()).status == "done"
-        await work.steer("Hurry.", key="k")
-        assert [text for kind, text in await texts(work.thread) if kind == "word"] == ["Hurry."]
-        with pytest.raises(KeyReused):
-            await work.steer("Slowly.", key="k")
