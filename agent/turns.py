@@ -157,12 +157,12 @@ class Trigger:
             )
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class RunningTurn:
     """A turn that a stream has entered.
 
     Attributes:
-        turn_id: The turn's id; another one, if another turn of the thread begins before it.
+        named: Returns the turn's id; another one, if another turn of the thread begins before it.
         thread: The id of the thread that it was begun on.
         task: Ends when the turn ends.
         next: Returns the next event; None after the last one.
@@ -172,7 +172,7 @@ class RunningTurn:
         leave: Removes this stream; returns whether to cancel the turn, unless it is detached.
     """
 
-    turn_id: str
+    named: Callable[[], str]
     thread: str
     task: asyncio.Task[Turn]
     next: Callable[[], Awaitable[TurnEvent | None]]

@@ -252,7 +252,7 @@ class KeyedStarts:
             return bool(turn_id) and await self._runner.cancel_turn(parts, turn_id, scope)
 
         return RunningTurn(
-            turn_id,
+            lambda: turn_id,
             scope.thread or "",
             task,
             next_event,

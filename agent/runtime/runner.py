@@ -82,7 +82,7 @@ class TurnStream:
     @property
     def turn_id(self) -> str:
         """The turn's id. It can change until the turn begins, if another turn of the thread begins first."""
-        return self._turn_id if self._running is None else self._running.turn_id
+        return self._turn_id if self._running is None else self._running.named()
 
     @property
     def turn(self) -> Turn:
@@ -441,31 +441,31 @@ class TurnRunner:
 
     def _start(self, parts: RunnerParts, turn_id: str, work: NewTurn | ResumedTurn) -> RunningTurn:
         """Start a run of a turn; its events come from a queue, or from its recording."""
+        names = [turn_id]  # not the path, which keeps what the turn works with
+
+        def named() -> str:
+            return names[-1]
 
         async def end() -> bool:
-            return await self.cancel_turn(parts, running.turn_id, work.scope)
-
-        def renamed(turn_id: str) -> None:
-            running.turn_id = turn_id
-            if follower is not None:
-                follower.turn_id = turn_id
+            return await self.cancel_turn(parts, named(), work.scope)
 
         recording, thread = work.recording, work.scope.thread or ""
-        follower: EventFollower | None = None
         if recording is None:
             queue = asyncio.Queue[TurnEvent | None]()
-            task = self.spawn(turn_id, self._path(parts, turn_id, work, queue.put_nowait, renamed).follow())
+            task = self.spawn(turn_id, self._path(parts, turn_id, work, queue.put_nowait, names.append).follow())
             task.add_done_callback(lambda _: queue.put_nowait(None))
-            running = RunningTurn(turn_id, thread, task, queue.get, end, queue.qsize, recorded=False)
-            return running
+            return RunningTurn(named, thread, task, queue.get, end, queue.qsize, recorded=False)
         recording.expect()
+        workspace, run = work.scope.workspace, recording.channel
+        follower = EventFollower(parts.recorder, turn_id, workspace=workspace, after=None, run=run, deltas=work.deltas)
+
+        def renamed(turn_id: str) -> None:
+            names.append(turn_id)
+            follower.turn_id = turn_id
+
         task = self.spawn(turn_id, self._path(parts, turn_id, work, recording.take, renamed).follow())
         task.add_done_callback(lambda _: recording.close())
-        workspace, run = work.scope.workspace, recording.channel
-        events = EventFollower(parts.recorder, turn_id, workspace=workspace, after=None, run=run, deltas=work.deltas)
-        follower = events
-        running = RunningTurn(turn_id, thread, task, events.next, end, lambda: events.behind, recorded=True)
-        return running
+        return RunningTurn(named, thread, task, follower.next, end, lambda: follower.behind, recorded=True)
 
     def _path(
         self,

@@ -5,6 +5,7 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -28,9 +29,9 @@ def buys(asked: ScriptedCall) -> dict[str, Any]:
 @contextmanager
 def clock_ahead(monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
     """Let turns get ids of an hour from now: a process got them later, or a machine whose clock is ahead."""
-    now = time.time_ns
+    clock = SimpleNamespace(time_ns=lambda: time.time_ns() + 3_600 * 10**9)
     with monkeypatch.context() as ahead:
-        ahead.setattr("worldagent.core.validation.time.time_ns", lambda: now() + 3_600 * 10**9)
+        ahead.setattr("worldagent.core.validation.time", clock)  # its own alone: LangGraph keeps the latest time it saw
         yield
 
 
