@@ -156,7 +156,7 @@ async def remove(stores: Stores, scope: Scope, *, cancel: bool) -> Removed | Non
         cancel: Whether to cancel a running or resumable turn first.
 
     Returns:
-        The counts of what was removed; None if the thread does not exist.
+        The counts of what was removed; None if neither the thread nor work of it exists.
 
     Raises:
         ThreadBusy: A turn runs and `cancel` is False, or the turn did not end within `stores.wait`.
@@ -192,7 +192,8 @@ async def remove_without_scrub(stores: Stores, scope: Scope, *, cancel: bool) ->
         removed = await remove_rows(stores, scope, lease, "" if latest is None else latest.id)
     for task in tasks:
         with contextlib.suppress(ThreadBusy):  # it was asked to end, and reports to nobody
-            await remove_without_scrub(stores, task.scope, cancel=True)
+            gone = await remove_without_scrub(stores, task.scope, cancel=True)
+            removed = removed or gone  # a conversation that has said nothing can have work
     return removed
 
 
@@ -206,7 +207,7 @@ async def remove_rows(stores: Stores, scope: Scope, lease: Lease, latest: str) -
         latest: The id of its newest turn.
 
     Returns:
-        The counts of what was removed; None if the thread does not exist.
+        The counts of what was removed; None if neither the thread nor work of it exists.
     """
     async with stores.traces() as traces:  # first, since nothing finds them once the thread is gone
         await traces.forget(scope.workspace, scope.thread or "")
