@@ -75,7 +75,7 @@ function one(pane, id, isNew, changed, of, name) {
   const back = of ? h("a", { class: "back of", href: `#/threads/${encodeURIComponent(of)}`, "aria-label": "Back to its conversation" }, "‹")
     : h("a", { class: "back", href: "#/threads", "aria-label": "Back to the list" }, "‹");
   pane.replaceChildren(h("header", { class: "head" }, back, title, tools), tiers, log, work.element, form);
-  let turn = null, busy = false, open = false, seen = "", loads = 0, begins = Promise.resolve();
+  let turn = null, busy = false, open = false, seen = "", loads = 0, loaded = Promise.resolve(), begins = Promise.resolve();
 
   function atEnd() { log.scrollTop = log.scrollHeight; }
 
@@ -168,6 +168,7 @@ function one(pane, id, isNew, changed, of, name) {
   async function follow(run) {
     let heardOf;
     begins = new Promise((resolve) => { heardOf = resolve; });
+    loads += 1; // what is being loaded is from before this turn
     busy = true;
     stop.hidden = false;
     opened(true);
@@ -223,7 +224,12 @@ function one(pane, id, isNew, changed, of, name) {
       ...others.map((tier) => badge(`${tier.tier}: ${tier.name ?? ""} ${tier.state.replace("_", " ")}`)));
   }
 
-  async function load() {
+  function load() {
+    loaded = fill();
+    return loaded;
+  }
+
+  async function fill() {
     const mine = (loads += 1);
     const [{ messages }, state] = await Promise.all([get(thread(id, "/messages"), { limit: 200 }), get(thread(id, "/pauses"))]);
     if (mine !== loads || ends.signal.aborted) return;
@@ -259,7 +265,7 @@ function one(pane, id, isNew, changed, of, name) {
     if (busy) return;
     const [{ messages }, state] = await Promise.all([get(thread(id, "/messages"), { limit: 200 }), get(thread(id, "/pauses"))]);
     const now = JSON.stringify([messages.length, state.turn_id, state.status, state.pauses.map((each) => [each.id, each.answered])]);
-    if (now !== seen && !log.contains(document.activeElement?.closest("textarea, input"))) await load();
+    if (!busy && now !== seen && !log.contains(document.activeElement?.closest("textarea, input"))) await load();
   }
 
   async function rename() {
@@ -295,7 +301,6 @@ function one(pane, id, isNew, changed, of, name) {
 
   /** Say something beside the turn that runs or waits. */
   async function beside(said, way) {
-    field.value = "";
     try {
       await begins;
       await say(id, way, said, role.value.trim(), !of);
@@ -310,11 +315,12 @@ function one(pane, id, isNew, changed, of, name) {
     event.preventDefault();
     const said = field.value.trim();
     if (!said) return;
+    field.value = "";
+    await loaded.catch(() => {}); // whoever is quicker than the page does not know yet whether a turn runs
     if (open) {
       await beside(said, ways.way());
       return;
     }
-    field.value = "";
     log.querySelector(".empty")?.remove();
     bubble("mine", "you", h("p", {}, said));
     atEnd();

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.async_api import Page, expect
+from playwright.async_api import Page, Route, expect
 
 from support.agents import Thinking, scripted_agent
 from support.browser import NARROW, Browser, scrolls_sideways, serious_faults, unreached
@@ -70,6 +70,30 @@ async def test_a_message_steers_the_running_turn_and_stands_where_it_was_read(
             assert await said(page) == ["Paint the door.", "rather in blue"]
             await page.reload()
             await expect(page.locator(".answer .body")).to_have_text("in blue")
+
+
+async def test_a_person_who_is_quicker_than_the_page_loses_no_message(
+    tmp_path: Path, page: Page, browser: Browser
+) -> None:
+    painting, asked, may = Painting(), asyncio.Event(), asyncio.Event()
+
+    async def later(route: Route) -> None:
+        before = await route.fetch()  # what the server knows when the page asks
+        asked.set()
+        await may.wait()
+        await route.fulfill(response=before)
+
+    async with console(painting.agent(tmp_path), browser) as url:
+        await page.route("**/messages?*", later)
+        await page.goto(url)
+        await asyncio.wait_for(asked.wait(), BOUND)
+        await enter(page, "Paint the door.")
+        may.set()
+        await asyncio.wait_for(painting.begun.wait(), BOUND)
+        await expect(page.get_by_role("group", name="While the agent works")).to_be_visible()
+        assert await said(page) == ["Paint the door."]
+        painting.may.set()
+        await expect(page.locator(".answer .body")).to_have_text("in red")
 
 
 async def test_queued_messages_are_moved_and_withdrawn_by_keys_in_two_tabs(
