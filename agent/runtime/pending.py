@@ -162,7 +162,7 @@ class Pending:
         while kept is None:
             checked = await self._checked_turn(scope, start, begin=begin)
             with contextlib.suppress(_Changed):
-                kept, open_turn = await inbox.put(row, allowed=partial(_check_turn, row.thread, checked))
+                kept, open_turn = await inbox.put(row, allowed=partial(_check_turn, row, checked))
                 if open_turn is None:
                     self.wake(scope)
         _check_repeat(kept, row, key)
@@ -176,7 +176,7 @@ class Pending:
         """
         latest = await self._parts.stores.turns.latest(thread_key(scope))
         if latest is None or latest.status not in STEERABLE:
-            if begin:
+            if begin and (latest is None or begins_turn(start)):
                 return ""
             raise _nothing_to_steer(thread_key(scope))
         await self._check_steerable(latest, scope, start)
@@ -490,8 +490,13 @@ def in_order(rows: Sequence[InboxRow]) -> list[InboxRow]:
 
 def first_of(rows: Sequence[InboxRow]) -> InboxRow | None:
     """The message that begins the next turn of a thread, of those that are unread."""
-    begins = (row for row in in_order(rows) if row.code is None and row.start.get("report") != "next")
+    begins = (row for row in in_order(rows) if row.code is None and begins_turn(row.start))
     return next(begins, None)
+
+
+def begins_turn(start: Mapping[str, Any]) -> bool:
+    """Whether a message begins a turn where none runs; one that does not is read by a turn that begins anyway."""
+    return start.get("report") != "next"
 
 
 def _check_repeat(kept: InboxRow, row: InboxRow, key: str | None) -> None:
@@ -504,13 +509,13 @@ class _Changed(Exception):
     """Another turn runs than the one that was checked."""
 
 
-def _check_turn(thread: str, checked: str, turn: str | None, status: str, unread: int) -> None:
+def _check_turn(row: InboxRow, checked: str, turn: str | None, status: str, unread: int) -> None:
     """Check, as a message is put in, that it steers the turn that was checked; an empty id is any or none."""
-    _check_room(thread, unread)
-    if checked and turn != checked:
+    _check_room(row.thread, unread)
+    if turn != checked if checked else turn is not None and not begins_turn(row.start):
         raise _Changed
     if checked and status not in STEERABLE:
-        raise _nothing_to_steer(thread)
+        raise _nothing_to_steer(row.thread)
 
 
 def _nothing_to_steer(thread: str) -> NothingToSteer:

@@ -18,6 +18,7 @@ from worldagent.core import events as ev
 from worldagent.core.errors import KeyReused, LimitReached, NothingToSteer, NotSteerable, RoleNotStorable
 from worldagent.graphs import Shape, TaskContext
 from worldagent.harness import Policy
+from worldagent.memory.inbox import Inbox
 from worldagent.memory.reports import BackgroundTasks
 from worldagent.testing import ScriptedCall, ScriptedLM
 
@@ -227,6 +228,29 @@ async def test_a_message_that_a_task_would_not_read_is_refused(tmp_path: Path) -
             await work.steer("Thanks.")
         assert library.read[-1].count("The end.") == 1
         assert await work.thread.queued() == ()
+
+
+async def test_a_message_to_a_task_that_begins_and_ends_meanwhile_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = Library()
+    library.may.set()
+    put = Inbox.put
+
+    async def put_late(*given: Any, **how: Any) -> Any:
+        monkeypatch.setattr(Inbox, "put", put)
+        async with library.agent(tmp_path) as other:  # a process that begins what waits
+            await settled(other)
+        return await put(*given, **how)
+
+    async with library.agent(tmp_path, settings={"begin_queued": False}) as agent:
+        thread = agent.thread("t", account="ana")
+        request = Task("subagent", {"worker": "reader", "request": "Read."})
+        task = await agent.background(request, thread=thread, report="event")
+        monkeypatch.setattr(Inbox, "put", put_late)
+        with pytest.raises(NothingToSteer, match="is done"):
+            await task.steer("The end.")
+        assert await task.thread.queued() == ()
 
 
 async def test_a_model_looks_after_the_tasks_of_its_account_alone(tmp_path: Path) -> None:

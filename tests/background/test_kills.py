@@ -44,7 +44,7 @@ def check_works(engine: Engine, **given: int) -> None:
     sys.stdout.write(f"{found}\n")  # with the seed, and the seconds before and after the last kill
     assert (found["repeated"], found["lost"]) == ([], [])
     assert (found["reported_twice"], found["not_reported"]) == ([], [])
-    assert found["kills"] > given["kills"] // 2, "the processes are done before they are killed"
+    assert found["kills"] >= given["kills"] // 4, "the processes are done before they are killed"
 
 
 @on_every_database
