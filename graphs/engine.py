@@ -24,7 +24,7 @@ from ..core.errors import (
     UsageError,
     WorldAgentError,
 )
-from ..core.events import TurnKind
+from ..core.events import TurnEvent, TurnKind
 from ..core.pauses import UnattendedMode
 from ..core.validation import read_model, same_declaration
 from ..harness import CallContext, Function, Registry, ServiceTool, Worker
@@ -511,8 +511,9 @@ class TurnEngine:
         drafts = [
             Draft(request.author, "role", {"change": change.id, "at": change.at.isoformat()}) for change in changes
         ]
+        head = await self._head_with_results(request, lease) if branch is None else branch.head
         asked = await self.services.log.append(
-            await self.head(request.thread_key, lease=lease) if branch is None else branch.head,
+            head,
             [*drafts, Draft(request.author, request.kind, request.body)],
             thread=request.thread_key,
             turn_id=turn_id,
@@ -523,6 +524,32 @@ class TurnEngine:
         else:
             lease.after(lambda: threads.written(thread, changes))
         return asked
+
+    async def _head_with_results(self, request: TurnRequest, lease: Lease | None) -> str | None:
+        """The head of a thread, after the results of calls that its last turn made and ended before the log had them.
+
+        A turn ends so if it is cancelled, interrupted or given up while one of its calls waits or runs. Without this, a
+        model would not know of an effect, and could have it again (T16).
+        """
+        thread, journal = request.thread_key, self.services.journal
+        head, turn, is_open = await self.heads.position(thread, lease=lease)
+        found = await self.heads.values(thread, lease=lease) if is_open else None
+        if head is None or found is None or journal is None or found["kind"] in ("task", "skill"):
+            return head
+        asked, records = await self.message(found["asked"]), await journal.load(turn, lease=lease)
+        calls = f"{turn}/{Conversation.ACT}.{found['round']}."
+        if not any(id.startswith(calls) and record.begun for id, record in records.items()):
+            return head
+        services = await self._services_with((), request.scope.account)
+        emit = Emitter(turn, self.services.clock, _unheard)
+        # As of a turn that is not guarded: what strangers can have written marks all results.
+        body = {name: value for name, value in asked.body.items() if name != "guard"}
+        ended = TurnRequest(found["kind"], request.scope, body)
+        run = TurnRun(turn_id=turn, role=NO_ROLE, emit=emit, lease=lease, use=None)
+        context, last = self._context(ended, run, records, services), await self.message(head)
+        context.gate.mark(*untrusted_in([last]), *context.gate.all_marks)
+        loop = Conversation(context, self._conversation(services, ended))
+        return await context.append(head, await loop.left(int(found["round"]), last.body))
 
     async def run(self, request: TurnRequest, run: TurnRun, *, asked: str, resumed: bool = False) -> TurnOutcome:
         """Run a turn from its message, or from its checkpoint, until it ends or waits.
@@ -957,6 +984,10 @@ def _is_trusted(services: Services, name: str) -> bool:
     """
     function = services.registry.functions.get(name)
     return function is not None and function.kind == "leaf" and not function.untrusted and not function.context
+
+
+def _unheard(event: TurnEvent) -> None:
+    """Where events go of a turn that is over."""
 
 
 def _recall(gate: Gate, records: Mapping[str, CallRecord], services: Services, *, guarded: bool) -> None:

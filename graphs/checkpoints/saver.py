@@ -286,10 +286,12 @@ class Position(NamedTuple):
     Attributes:
         head: The last message of its conversation; None if it is empty.
         turn: The turn of its newest checkpoint; empty if it has none.
+        open: Whether the head is of that turn, and it has not come to its end with it.
     """
 
     head: str | None
     turn: str
+    open: bool = False
 
 
 class Heads:
@@ -329,7 +331,7 @@ class Heads:
         else:
             branch = None if self._branches is None else await self._branches.get(thread)
         found = _position(values, branch)
-        if self._saver is None or not _may_have_words(values, found):
+        if self._saver is None or not found.open:  # its turn can have read messages after it
             return found
         return await self._saver.database.read(lambda tx: _with_words(tx, found))
 
@@ -342,7 +344,7 @@ class Heads:
         known, values = (Known(), None) if self._saver is None else self._saver.read(transaction, thread)
         branch = None if self._branches is None else self._branches.row_of(transaction, thread)
         found = _position(values, branch)
-        if _may_have_words(values, found):
+        if found.open:
             found = _with_words(transaction, found)
         return {**known, Branch: branch}, found.head
 
@@ -351,12 +353,8 @@ def _position(values: Mapping[str, Any] | None, branch: Branch | None) -> Positi
     """The newest checkpoint has the head, unless a branch set one after that."""
     found = values or {}
     turn: str = found.get("turn") or ""
-    return Position(branch.head if branch is not None and branch.after == turn else found.get("head"), turn)
-
-
-def _may_have_words(values: Mapping[str, Any] | None, found: Position) -> bool:
-    """Whether the turn of a checkpoint, which has not ended with it, can have read messages after its head."""
-    return values is not None and values.get("status") != "done" and found.head == values.get("head")
+    head = branch.head if branch is not None and branch.after == turn else found.get("head")
+    return Position(head, turn, bool(found) and found.get("status") != "done" and head == found.get("head"))
 
 
 def _with_words(transaction: Transaction, found: Position) -> Position:

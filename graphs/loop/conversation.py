@@ -16,12 +16,12 @@ from langgraph.graph import END
 from langgraph.types import Command, interrupt
 
 from ...core import canonical_json, digest
-from ...core.errors import CallRefused, ContextExceeded, ModelRefused, OutputInvalid, WorldAgentError
+from ...core.errors import CallRefused, ContextExceeded, EffectUncertain, ModelRefused, OutputInvalid, WorldAgentError
 from ...core.events import AnswerChecked, PlanRejected, StepEnded, TextDelta, TextReplaced
 from ...harness.gate.labels import Label, as_json
 from ...harness.journal import SUSPENDED, Frame, Step
 from ...harness.worker import TEXT
-from ...memory import Draft, Message
+from ...memory import MAY_HOLD_ROLE, Draft, Message
 from ...memory.inbox import InboxRow
 from ...signatures import CONVERSE, REPLY, Thought
 from ...signatures.signature import CHECK
@@ -33,12 +33,16 @@ from ..tasks import calls_of
 from ..window import Window
 from .graph import ACT, THINK, node_of
 from .guarded import Answered, Guarded
-from .loop import Loop, calls_served
+from .loop import Loop, calls_served, outcome_of
 from .tools import Tools
 
 _FOUND: Final = 20_000  # how many of the newest characters of tool results the judge sees
 _FINDINGS: Final = 4_000
 _NOT_MADE: Final = {"code": CallRefused.code, "problem": "it was not made: the turn was interrupted"}
+_UNCERTAIN: Final = {
+    "code": EffectUncertain.code,
+    "problem": "the turn ended while it ran: it can have been done, in part or as a whole",
+}
 
 
 class Checks:
@@ -195,6 +199,28 @@ class Conversation(Loop):
             await self._step()
             self._place(running)
             self._running = running
+
+    async def left(self, round: int, plan: Mapping[str, Any]) -> list[Draft]:
+        """The results of the calls of a step, for the log of a turn that ended before they were all over.
+
+        Args:
+            round: The step.
+            plan: The body of the message that requested them.
+        """
+        self.round = round
+        said = await self._step()
+        flags = {MAY_HOLD_ROLE: True} if plan.get(MAY_HOLD_ROLE) else {}
+        drafts = [
+            self._result(call, self._left(call["tool"], call_id))
+            for call, call_id in zip(said.get("calls", ()), self.act_ids, strict=True)
+        ]
+        return [replace(each, body={**each.body, **flags}) for each in drafts]
+
+    def _left(self, name: str, call_id: str) -> Mapping[str, Any]:
+        record = self.turn.drive.recorded(call_id)
+        if record is None or not record.begun:
+            return _NOT_MADE
+        return (outcome_of(record) if record.over else _UNCERTAIN) | self._changed(name, call_id)
 
     async def _words_before(self, step: int, head: str, asked: str) -> list[tuple[InboxRow, Message]]:
         """The messages that earlier runs read before a step, with those in the log."""

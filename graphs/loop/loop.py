@@ -521,7 +521,7 @@ class Loop:
             return failed if self.guard is None else self.guard.failed(failed, call, None, record)
         if not record.over or name in self.tools.functions:
             return None
-        found = _outcome(record)
+        found = outcome_of(record)
         if self.guard is not None:
             found = self.guard.outcome_of(record, call, found)
         return found | self._changed(name, call_id)
@@ -635,7 +635,7 @@ def calls_served(said: Mapping[str, Any]) -> list[CallMade]:
     ]
 
 
-def _outcome(record: CallRecord) -> dict[str, Any]:
+def outcome_of(record: CallRecord) -> dict[str, Any]:
     """The outcome of a finished call, from the journal."""
     result = json.loads(record.result or "null")
     if record.state == "failed":

@@ -306,6 +306,11 @@ class Gate:
         return self._frame.all_marks
 
     @property
+    def all_marks(self) -> set[str]:
+        """The marks of everything that the turn and its tasks have got, whether or not a model has read it."""
+        return self.marks.union(*(frame.all_marks | frame.held for frame in (self._frame, *self._frames.values())))
+
+    @property
     def _strangers(self) -> list[str]:
         return sources_in(self.marks)
 

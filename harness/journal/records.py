@@ -272,6 +272,12 @@ class CallRecord:
         return self.state in ("done", "failed")
 
     @property
+    def begun(self) -> bool:
+        """Whether it ran when it was written last, or is over, so that it can have had an effect."""
+        was_running = self.state == "started" and bool(self.epoch)
+        return self.over or was_running or json.loads(self.ask or "{}").get("kind") == "uncertain"
+
+    @property
     def counts(self) -> bool:
         """Whether it is a call that was made, not one that a limit refused."""
         if self.kind not in ("leaf", "flow", "task", "service"):
