@@ -67,7 +67,7 @@ from .examples import ExampleKeeper
 from .history import body_of, untrusted_in
 from .loop.conversation import Conversation
 from .loop.finding import FINDING, ToolSearch
-from .loop.graph import ACT, LoopGraph, conversation_graph, node_of, task_graph
+from .loop.graph import ACT, THINK, LoopGraph, conversation_graph, node_of, task_graph
 from .loop.loop import HostTask, LoopState, first_state, run_graph
 from .loop.reading import ASKING
 from .loop.subagents import Subagents
@@ -537,8 +537,9 @@ class TurnEngine:
         if head is None or found is None or journal is None or found["kind"] in ("task", "skill"):
             return head
         asked, records = await self.message(found["asked"]), await journal.load(turn, lease=lease)
-        calls = f"{turn}/{Conversation.ACT}.{found['round']}."
-        if not any(id.startswith(calls) and record.begun for id, record in records.items()):
+        calls, thought = f"{turn}/{Conversation.ACT}.{found['round']}.", f"{turn}/{THINK}.{found['round']}"
+        begun = any(id.startswith(calls) and record.begun for id, record in records.items())
+        if not begun or thought not in records:  # versions before 0.2 do not record the thought
             return head
         services = await self._services_with((), request.scope.account)
         emit = Emitter(turn, self.services.clock, _unheard)
