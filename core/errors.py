@@ -453,6 +453,10 @@ class UnknownTask(UsageError):
     """The conversation has no background task with this id (T17)."""
 
 
+class UnknownCase(UsageError):
+    """The workspace has no event, message or turn with this id, so no case either (A17)."""
+
+
 class UnknownTurn(UsageError):
     """The workspace has no turn with this id."""
 

@@ -8,6 +8,7 @@ from ..core.lazy import lazy
 
 if TYPE_CHECKING:
     from .capability import Members
+    from .cases import Case, CaseStep, case_of
     from .data.brief import InterfaceSpec, TaskBrief
     from .data.roles import AuthorityConfig, KeyResult, Objective, RoleSpec, Route
     from .data.workspace import Event, RoleTemplate, WorkspaceConfig, WorkspacePolicy
@@ -28,6 +29,8 @@ __all__ = [
     "AgentMemory",
     "AuthorityConfig",
     "AutonomousRole",
+    "Case",
+    "CaseStep",
     "Contact",
     "Event",
     "Gateway",
@@ -45,6 +48,7 @@ __all__ = [
     "WorkspaceConfig",
     "WorkspacePolicy",
     "agent_node",
+    "case_of",
     "export_member",
     "llm_node",
     "load_workspace",
@@ -55,6 +59,7 @@ __getattr__ = lazy(
     __name__,
     {
         ".capability": "Members",
+        ".cases": "Case CaseStep case_of",
         ".data.brief": "InterfaceSpec TaskBrief",
         ".data.roles": "AuthorityConfig KeyResult Objective RoleSpec Route",
         ".data.workspace": "Event RoleTemplate WorkspaceConfig WorkspacePolicy",

@@ -23,7 +23,7 @@ from ..harness.gate import Rule
 from ..memory.attachments import Attachments
 from ..memory.entries.recall import RECALL
 from ..memory.entries.words import words_of
-from .data.accounts import scope_of
+from .data.accounts import case_of_turn, scope_of
 from .data.brief import Language, TaskBrief, interface_of
 from .data.roles import ROOT, Participant, goals_text
 from .data.store import emit_notices
@@ -132,6 +132,10 @@ class SocietyFunctions:
             asked = {f"{ACCOUNT_MARK}{account}"[:_MAX_MARK]}
         return tuple(sorted({*ctx.gate.marks, *asked}))
 
+    @staticmethod
+    def _case(ctx: CallContext) -> str:
+        return case_of_turn(ctx.scope, ctx.on_behalf_of, ctx.path.partition("/")[0])
+
     async def _pass_on(self, ctx: CallContext, to: str, *given: object) -> None:
         """Let the receiver read the files that a message names, as far as the turn that sends it reaches them."""
         if is_id(to):
@@ -143,6 +147,7 @@ class SocietyFunctions:
         """Send a message with the files that it names."""
         await self._pass_on(ctx, to, content, payload)
         given: dict[str, Any] = {"payload": payload, "kind": kind, "answers": answers, "message_id": _id_of(ctx)}
+        given["case"] = self._case(ctx)
         sending = self._opened(ctx).mail.send(ctx.on_behalf_of, to, content, marks=self._marks(ctx), **given)
         return await _refused_as(MessageInvalid, sending)
 
@@ -212,6 +217,7 @@ class SocietyFunctions:
             None if brief is None else TaskBrief.from_json(brief),
             message_id=_id_of(ctx),
             marks=self._marks(ctx),
+            case=self._case(ctx),
         )
         child = await _refused_as(ParamsInvalid, spawning)
         await self._pass_on(ctx, child, params, brief)

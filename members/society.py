@@ -243,6 +243,7 @@ class Society:
         message_id: str | None = None,
         marks: Sequence[str] = (),
         by_event: bool = False,
+        case: str = "",
     ) -> str:
         """Make a member of a template, with its contacts and its first task; returns its id (C1, C7, A9).
 
@@ -260,6 +261,7 @@ class Society:
             message_id: The id of the first message. A second call with the same id returns the same member.
             marks: The untrusted content that the spawner had read.
             by_event: Whether an event led to it, so that a new chain begins, and no message that the spawner handles.
+            case: The case that it belongs to; see `Mailroom.send`.
 
         Raises:
             BriefInvalid: There is no brief, and the policy requires one; or it names the member itself.
@@ -300,7 +302,7 @@ class Society:
             message = RoleMessage(
                 id=task, type="notification", from_id=above, to_id=spec.role_id, content="", payload=payload
             )
-            self.mail.send_within(tx, message, marks, begins=by_event)
+            self.mail.send_within(tx, message, marks, begins=by_event, case=case)
             close_recommendations(tx, self.config.id, spawner, template_id)
             if parent is not None:
                 add_memory_due(tx, member, "inherit", params.values())

@@ -207,5 +207,10 @@ SOCIETY: Final = Schema(
                  PRIMARY KEY(workspace, look, id))""",
             "CREATE INDEX wa_look_of ON wa_look(workspace, id)",
         ),
+        (
+            # Which event, message of a person, or turn a message follows from (A17); empty in earlier versions.
+            "ALTER TABLE wa_mail ADD COLUMN case_id TEXT NOT NULL DEFAULT ''",
+            "CREATE INDEX wa_mail_case ON wa_mail(workspace, case_id, sent, id) WHERE case_id <> ''",
+        ),
     ),
 )

@@ -48,6 +48,7 @@ _TOUCH: Final = """INSERT INTO wa_recorded(turn, thread, key, asked, gone, chang
                    ON CONFLICT(turn) DO UPDATE SET changed=excluded.changed"""
 _APPEND: Final = "INSERT INTO wa_event(turn, first, last, lines) VALUES(?, ?, ?, ?)"
 _FIND: Final = "SELECT turn, thread, key, asked FROM wa_recorded WHERE thread=? AND key=?"
+_KEY: Final = "SELECT key FROM wa_recorded WHERE turn=?"
 _FREE: Final = "UPDATE wa_recorded SET key=NULL, asked=NULL WHERE turn=?"
 _RECORDED: Final = "SELECT turn FROM wa_recorded WHERE turn IN ({})"
 _LOOK: Final = """SELECT t.thread, t.workspace, t.status, r.gone,
@@ -231,6 +232,11 @@ class TurnLog:
         if not rows:
             return None
         return checked_row(RecordedTurn, rows[0], what=f"a key of thread {thread!r}", database=self._database.name)
+
+    async def key(self, turn: str) -> str | None:
+        """The key that a turn was begun with; None without one."""
+        rows = await self._database.read(lambda tx: tx.execute(_KEY, (turn,)))
+        return rows[0][0] if rows else None
 
     async def recorded(self, turns: Sequence[str]) -> frozenset[str]:
         """Which of these turns are recorded."""

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from ..society import Society
 
 
+_EVENT_THREAD, _EVENT_CASE = "event ", "event."
+
+
 def thread_of(role_id: str) -> str:
     """The thread on which a member acts on messages, and answers."""
     return f"member {role_id}"
@@ -23,6 +26,20 @@ def scope_of(workspace: str, role_id: str) -> Scope:
     """The scope in which a member acts on messages. The World Agent has a thread for it, and no account."""
     account = None if role_id == ROOT else account_of(workspace, role_id)
     return Scope(workspace=workspace, account=account, thread=thread_of(role_id))
+
+
+def case_of_turn(scope: Scope, member: str, turn_id: str) -> str:
+    """The case of what a turn sends; empty if it is that of the message that its member handles.
+
+    Args:
+        scope: The scope of the turn.
+        member: The member that it runs for, or the World Agent.
+        turn_id: Its id.
+    """
+    thread = scope.thread or ""
+    if member != ROOT and thread.startswith(_EVENT_THREAD):
+        return _EVENT_CASE + thread.removeprefix(_EVENT_THREAD)
+    return "" if thread == thread_of(member) else turn_id
 
 
 async def reader_of(society: Society, account: str) -> Reader | None:

@@ -99,9 +99,14 @@ class PostedEvent:
         """The thread of its operator's turn."""
         return f"event {part_of(self.event.id)}"
 
+    @property
+    def case(self) -> str:
+        """The case of what follows from it (A17)."""
+        return f"event.{part_of(self.event.id)}"
+
     def to_json(self) -> dict[str, Any]:
         """Its fields as JSON."""
-        return {**to_json(self), "thread": self.thread}
+        return {**to_json(self), "thread": self.thread, "case": self.case}
 
 
 class _Stored(Row):
@@ -524,18 +529,19 @@ class Events:
             marks=posted.untrusted,
             now=self._store.clock.now(),
             recorded=testing,  # it reaches no one (A7)
+            case=posted.case,
         )
         if testing:
-            self._tell_of_test(tx, message, posted.untrusted)
+            self._tell_of_test(tx, message, posted)
         elif member is not None:
             self._acquaint(tx, target, member)
 
-    def _tell_of_test(self, tx: Transaction, recorded: RoleMessage, marks: Sequence[str]) -> None:
+    def _tell_of_test(self, tx: Transaction, recorded: RoleMessage, posted: PostedEvent) -> None:
         """Tell the owner, who runs the test, what a member in testing would have sent about an event."""
         text = f"A test, recorded for {recorded.to_id!r}: {recorded.content}"[:_MAX_TEXT]
         told, now = replace(recorded, id=f"{recorded.id}.test", to_id=USER, content=text), self._store.clock.now()
         with suppress(MailboxFull):  # the event and the recorded message are kept
-            post_mail(tx, self._workspace, told, marks=marks, now=now)
+            post_mail(tx, self._workspace, told, marks=posted.untrusted, now=now, case=posted.case)
 
     def _acquaint(self, tx: Transaction, target: str, member: Member) -> None:
         """Make a member a contact of the one that its message goes to, as a first message does (C5)."""

@@ -106,7 +106,8 @@ class EventRunner:
         found = await find_stale(inside(self._agent).parts, thread.scope)
         if found is not None and found.may_end and found.turn.stale is None:
             text = f"The turn of the event {posted.event.id} of {posted.member} can never resume."
-            await self._society.mail.notify_owner(f"event.{part_of(posted.event.id)}.stuck", text, found.error)
+            name, case = f"event.{part_of(posted.event.id)}.stuck", posted.case
+            await self._society.mail.notify_owner(name, text, found.error, case=case)
             await inside(self._agent).stores.turns.note_stale(found.turn.id)
         return found is not None
 
@@ -207,7 +208,14 @@ class EventRunner:
         brief, task = thawed(given.get("brief")), f"event.{part_of(posted.event.id)}.spawn"
         try:
             await self._society.spawn(
-                posted.member, name, params, brief, message_id=task, marks=posted.untrusted, by_event=True
+                posted.member,
+                name,
+                params,
+                brief,
+                message_id=task,
+                marks=posted.untrusted,
+                by_event=True,
+                case=posted.case,
             )
         except WorldAgentError as error:
             if _is_passing(error):

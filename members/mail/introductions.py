@@ -126,7 +126,7 @@ class Introductions:
     # --- who has to agree ---------------------------------------------------------------------------------------------
 
     def question(
-        self, tx: Transaction, answer: RoleMessage, chain: int, marks: Sequence[str], now: datetime
+        self, tx: Transaction, answer: RoleMessage, chain: int, marks: Sequence[str], now: datetime, case: str
     ) -> Letter | None:
         """Ask the next one that has to agree to an introduction; None if all have agreed.
 
@@ -141,7 +141,8 @@ class Introductions:
             said = [each.message.payload[CONSENT] for each in responses if CONSENT in each.message.payload]
             if not said:
                 there = letter_of(tx, self._workspace, asked.id)
-                return there or post(tx, self._workspace, asked, chain=chain, marks=sorted({*marks, *read}), now=now)
+                about: dict[str, Any] = {"chain": chain, "marks": sorted({*marks, *read}), "case": case}
+                return there or post(tx, self._workspace, asked, now=now, **about)
             if said[0] is not True:
                 raise MessageInvalid(f"{who!r} does not agree to the introduction", remedy="answer with `declined`")
         return None

@@ -47,6 +47,7 @@ class Letter:
         marks: The untrusted functions and senders whose content its sender had read.
         state: Whether it waits, is handled or was handled.
         answered: Whether its receiver replied.
+        case: The case that it belongs to (A17); empty in messages of versions before 0.3.
     """
 
     message: RoleMessage
@@ -56,6 +57,7 @@ class Letter:
     marks: tuple[str, ...]
     state: State
     answered: bool
+    case: str = ""
 
     def marks_for(self, reader: str) -> tuple[str, ...]:
         """What marks a turn that is shown it: its marks and who sent it, unless that is the reader or the owner.
@@ -83,6 +85,7 @@ class _Stored(Row):
     sent: Time
     state: State
     answered: bool
+    case_id: str
 
 
 _COLUMNS: Final = ", ".join(_Stored.model_fields)
@@ -91,7 +94,7 @@ _OPEN_MAILBOX: Final = """INSERT INTO wa_mailbox(workspace, member, waiting, las
                           ON CONFLICT DO NOTHING"""
 _MAILBOX: Final = "SELECT waiting, last FROM wa_mailbox WHERE workspace=? AND member=?"
 _COUNT: Final = "UPDATE wa_mailbox SET waiting=?, last=? WHERE workspace=? AND member=?"
-_INSERT: Final = f"INSERT INTO wa_mail({_COLUMNS}) VALUES({', '.join('?' * 15)})"
+_INSERT: Final = f"INSERT INTO wa_mail({_COLUMNS}) VALUES({', '.join('?' * 16)})"
 _STATE: Final = "UPDATE wa_mail SET state=? WHERE workspace=? AND id=?"
 _OPEN: Final = "state IN ('waiting', 'handling')"
 _HEADS: Final = f"""SELECT {_COLUMNS} FROM wa_mail WHERE workspace=? AND id IN (
@@ -129,6 +132,8 @@ _ASKED: Final = """WITH RECURSIVE asked(id) AS (
                      SELECT m.id FROM wa_mail AS m JOIN asked AS a ON m.answers=a.id
                      WHERE m.workspace=? AND m.kind='request')
                    SELECT receiver FROM wa_mail WHERE workspace=? AND id IN (SELECT id FROM asked)"""
+_CASE: Final = f"""SELECT {_COLUMNS} FROM wa_mail WHERE workspace=? AND case_id=? AND case_id <> ''
+                   ORDER BY sent, id LIMIT ?"""
 _ANSWERING: Final = f"""SELECT {_COLUMNS} FROM wa_mail WHERE workspace=? AND answers=? AND kind=?
                         AND state <> 'recorded'"""
 
@@ -208,6 +213,11 @@ def unanswered(tx: Transaction, workspace: str, sender: str, receiver: str) -> d
     return dict(tx.execute(_UNANSWERED, (workspace, sender, receiver)))
 
 
+def letters_of_case(tx: Transaction, workspace: str, case: str, most: int) -> list[Letter]:
+    """The messages of a case, the oldest first."""
+    return [_letter(row) for row in tx.execute(_CASE, (workspace, case, most))]
+
+
 def answering(tx: Transaction, workspace: str, message_id: str, kind: Envelope) -> list[Letter]:
     """The messages of a kind that refer to a message."""
     return [_letter(row) for row in tx.execute(_ANSWERING, (workspace, message_id, kind))]
@@ -249,8 +259,11 @@ def post(
     opening: Introduction | None = None,
     marks: Sequence[str] = (),
     recorded: bool = False,
+    case: str = "",
 ) -> Letter:
     """Put a message into the mailbox of its receiver, or only record it, in a transaction.
+
+    `case` is the case that it belongs to; empty begins a case with its id (A17).
 
     Raises:
         MailboxFull: As many messages wait there as it holds.
@@ -263,7 +276,7 @@ def post(
             *(workspace, message.id, place, message.from_id, message.to_id, message.type, message.content),
             *(canonical_json(message.to_json()["payload"]), message.correlation_id, chain, introduction),
             *(canonical_json([*dict.fromkeys(marks)]), now.timestamp()),
-            *("recorded" if recorded else "waiting", int(recorded)),
+            *("recorded" if recorded else "waiting", int(recorded), case or message.id),
         ),
     )
     if message.message_type == "task_assignment" and not recorded:
@@ -373,4 +386,4 @@ def _letter(row: Sequence[Any]) -> Letter:
     )
     opening = None if kept.opening is None else Introduction(**kept.opening)
     given = kept.model_dump(include={"place", "chain", "marks", "state", "answered"})
-    return Letter(message=message, opening=opening, **given)
+    return Letter(message=message, opening=opening, case=kept.case_id, **given)

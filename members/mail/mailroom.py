@@ -48,6 +48,7 @@ from .letters import (
     is_question,
     letter_of,
     letters_of,
+    letters_of_case,
     mark_answered,
     post,
     prepare,
@@ -96,6 +97,7 @@ class Mailroom:
         answers: str = "",
         message_id: str | None = None,
         marks: Sequence[str] = (),
+        case: str = "",
     ) -> Letter:
         """Check a message and put it into the mailbox of its receiver. A gateway starts the receiver's turn.
 
@@ -109,6 +111,8 @@ class Mailroom:
             answers: The id of the message that it answers; by default the oldest open one of a response.
             message_id: Its id. A second call with the same id returns the message of the first.
             marks: The untrusted content that its sender had read. The turn that it starts has them, too.
+            case: The case that it belongs to (A17). By default that of the message that it answers, else of the one
+                that its sender handles; else it begins a case, whose id is its own.
 
         Returns:
             The message as it is stored. That of a member in testing is recorded, and never delivered (A7).
@@ -138,10 +142,11 @@ class Mailroom:
                     correlation_id=answers,
                 )
             read = items("marks", marks, str)
+            check_texts(case=case)
 
             def work(tx: Transaction) -> Letter:
                 self._rules.check_acting(tx, from_id)
-                return self.send_within(tx, message, read)
+                return self.send_within(tx, message, read, case=case)
 
             return await self._store.transact(work)
         except _REFUSALS as error:
@@ -210,6 +215,7 @@ class Mailroom:
         *,
         after: Letter | None = None,
         begins: bool = False,
+        case: str = "",
     ) -> Letter:
         """Check and store a message in a transaction; see `send`. One that is stored already is returned.
 
@@ -219,6 +225,7 @@ class Mailroom:
             marks: The untrusted content that its sender had read.
             after: The message that led to it, in place of the one that its sender handles.
             begins: Whether it begins a new chain.
+            case: The case that it belongs to; see `send`.
         """
         there = letter_of(tx, self._workspace, message.id)
         if there is not None:
@@ -241,9 +248,11 @@ class Mailroom:
         message, introduced = self._introductions.introduced(tx, sending, replied, marks)
         if replied and not message.correlation_id:
             message = replace(message, correlation_id=_first_question(replied))
-        asked = self._introductions.question(tx, message, chain, marks, now) if introduced and not testing else None
-        if asked is not None:
-            return asked
+        case = case or self._case_of(tx, message, handling)
+        if introduced and not testing:
+            asked = self._introductions.question(tx, message, chain, marks, now, case)
+            if asked is not None:
+                return asked
         questions = self._introductions.answered_questions(tx, message, replied)
         # A reply introduces no one: who asked knows whom it asked, or its contact was taken away (C5.7).
         known = replied or contact_of(tx, self._workspace, message.to_id, message.from_id, now)
@@ -260,6 +269,7 @@ class Mailroom:
             opening=opening,
             marks=[*marks, *noted],
             recorded=testing,
+            case=case,
         )
         if testing:
             return letter
@@ -269,6 +279,12 @@ class Mailroom:
         self._close(tx, message, replied, questions, by_person=sender.type == "human")
         self._end_task(tx, done, sending)
         return letter
+
+    def _case_of(self, tx: Transaction, message: RoleMessage, handling: Letter | None) -> str:
+        """The case of a message: that of the one that it answers, else of the one that led to it; empty begins one."""
+        answered = letter_of(tx, self._workspace, message.correlation_id) if message.correlation_id else None
+        led = answered or handling
+        return "" if led is None else led.case
 
     def _end_task(self, tx: Transaction, done: Member | None, sending: Sending) -> None:
         """End a member that reported its task done: at once, or after the turn in which it did so."""
@@ -359,7 +375,8 @@ class Mailroom:
         """Post a message of the system that another one led to. A full mailbox leaves it out."""
         chain = min(letter.chain + 1, self._store.config.policy.message_chain)
         with suppress(MailboxFull):
-            post(tx, self._workspace, message, now=self._store.clock.now(), chain=chain, marks=marks)
+            now, case = self._store.clock.now(), letter.case
+            post(tx, self._workspace, message, now=now, chain=chain, marks=marks, case=case)
 
     # --- receiving ----------------------------------------------------------------------------------------------------
 
@@ -471,7 +488,8 @@ class Mailroom:
                 self._notify_failure(tx, letter, error)
             if isinstance(error, GraphChanged) and letter.message.from_id != USER:
                 with suppress(*_REFUSALS):  # an id that leaves no room for another one
-                    self._notify_owner(tx, not_resumed(letter, error, rules.language(tx, USER)), letter.marks)
+                    told = not_resumed(letter, error, rules.language(tx, USER))
+                    self._notify_owner(tx, told, letter.marks, case=letter.case)
             set_state(tx, self._workspace, message_id, "handled")
 
         await self._store.transact(work)
@@ -483,7 +501,8 @@ class Mailroom:
             return
         with suppress(*_REFUSALS):  # a mailbox that is full
             message, now = failed(letter, error, self._rules.language(tx, sender)), self._store.clock.now()
-            post(tx, self._workspace, message, now=now, chain=letter.chain + 1, marks=letter.marks)
+            about: dict[str, Any] = {"chain": letter.chain + 1, "marks": letter.marks, "case": letter.case}
+            post(tx, self._workspace, message, now=now, **about)
             mark_answered(tx, self._workspace, letter.message.id)
 
     async def letters(self, message_ids: Sequence[str]) -> list[Letter]:
@@ -502,21 +521,24 @@ class Mailroom:
         check_texts(message_id=message_id)
         await self._store.transact(lambda tx: reopen(tx, self._workspace, message_id), wakes=True)
 
-    async def notify_owner(self, message_id: str, text: str, error: WorldAgentError) -> None:
+    async def notify_owner(self, message_id: str, text: str, error: WorldAgentError, *, case: str = "") -> None:
         """Tell the owner, once for each id, that something that nobody looks at cannot go on. A full inbox is left out.
 
         Args:
             message_id: The id of the message.
             text: What it is.
             error: Why.
+            case: The case that it belongs to (A17).
         """
-        check_texts(message_id=message_id, text=text)
-        await self._store.transact(lambda tx: self._notify_owner(tx, stuck(message_id, ROOT, text, error)))
+        check_texts(message_id=message_id, text=text, case=case)
+        await self._store.transact(lambda tx: self._notify_owner(tx, stuck(message_id, ROOT, text, error), case=case))
 
-    def _notify_owner(self, tx: Transaction, message: RoleMessage, marks: Sequence[str] = ()) -> None:
+    def _notify_owner(
+        self, tx: Transaction, message: RoleMessage, marks: Sequence[str] = (), *, case: str = ""
+    ) -> None:
         if letter_of(tx, self._workspace, message.id) is None:
             with suppress(MailboxFull):
-                post(tx, self._workspace, message, now=self._store.clock.now(), marks=marks)
+                post(tx, self._workspace, message, now=self._store.clock.now(), marks=marks, case=case)
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
@@ -546,6 +568,16 @@ class Mailroom:
         check_texts(person=person)
         check_integer("limit", limit, MAX_WAITING, remedy="choose another number")
         return await self._store.read(lambda tx: waiting_for(tx, self._workspace, self._rules.alias(person), limit))
+
+    async def of_case(self, case: str, *, most: int = 1000) -> list[Letter]:
+        """The messages of a case, the oldest first (A17).
+
+        Args:
+            case: Its id.
+            most: The most to return.
+        """
+        check_texts(case=case)
+        return await self._store.read(lambda tx: letters_of_case(tx, self._workspace, case, most))
 
     async def recorded(self, member: str) -> list[Letter]:
         """The messages that a member sent while it was in testing, the oldest first. They were not delivered (A7).

@@ -10,7 +10,7 @@ from support.house import shipped_modules
 
 TESTS = Path(__file__).parents[1]
 MANIFEST = Path(__file__).with_name("requirements.toml")
-COUNTS = {"R": 19, "T": 20, "H": 11, "P": 6, "M": 5, "A": 15, "C": 11}
+COUNTS = {"R": 19, "T": 20, "H": 11, "P": 6, "M": 5, "A": 23, "C": 11}
 CRITERIA = (5, 8, 8, 4, 7, 5, 6, 5, 5, 6)
 """How many acceptance criteria each of the requirements C1 to C10 has."""
 RULES = (1, 2, 4, 5, 6, 7, 8, 9, 10, 11, 14, 15, 16, 18, 19, 21)
