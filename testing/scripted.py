@@ -101,7 +101,7 @@ class ScriptedCall:
 
     @property
     def _turn(self) -> list[tuple[str, str]]:
-        """The messages since the last answer, without notes that come before the turn's first message."""
+        """The messages since the last answer, from the turn's own message on."""
         found: list[tuple[str, str]] = []
         following = ""
         for speaker, text in reversed(self.messages):
@@ -110,8 +110,10 @@ class ScriptedCall:
                 break
             following = speaker
             found.insert(0, (speaker, text))
-        begin = next((place for place, (_, text) in enumerate(found) if _HEADER.match(text)), 0)
-        return found[begin:]
+        # The turn before can have ended without an answer, so its message and its results come first. The role is last.
+        headers = [(place, _HEADER.match(text)) for place, (_, text) in enumerate(found)]
+        begins = [place for place, header in headers if header is not None and header[1] != "role"]
+        return found[begins[-1] if begins else 0 :]
 
     @property
     def role(self) -> str | None:
