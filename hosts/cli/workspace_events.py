@@ -78,20 +78,59 @@ async def emit(options: NewEvent, output: Output) -> None:
     output.result({"events": [each.to_json() for each in posted]}, _text(posted))
 
 
+@option_group
+class EventsOptions(ThreadsOptions):
+    """The options of `workspace events`.
+
+    Attributes:
+        state (--state waiting|decided|paused|done; Which): Only events with this state.
+        member (--member MEMBER; Which): Only events that this member has.
+        type (--type GLOB; Which): Only events of these types.
+        result (--result done|failed|refused|cancelled|escalated|ignored; Which): Only events with this result.
+        case (--case ID; Which): Only the event that the case began with: the id of a message or turn that followed.
+        since (--since TIME; Which): Only events that were posted then or later, such as 2026-02-18 or
+            2026-02-18T09:30. Without a zone it is the time of this machine.
+        limit (--limit N; Which): How many to show, 1 to 10,000, the last ones.
+    """
+
+    state: str | None = None
+    member: str | None = None
+    type: str | None = None
+    result: str | None = None
+    case: str | None = None
+    since: str | None = None
+    limit: int = 100
+
+
 @command(workspace_app, "events", asks=("event_list",))
-async def events(options: ThreadsOptions, output: Output, state: str | None = None, limit: int = 100) -> None:
+async def events(options: EventsOptions, output: Output) -> None:
     """List the last events with the decisions about them and their results.
 
-    [bold]Example[/bold]
+    [bold]worldagent case ID[/bold] tells all that followed from one of them.
+
+    [bold]Examples[/bold]
 
       worldagent workspace events --state paused
 
-    Args:
-        state (--state waiting|decided|paused|done; Which): Only events with this state.
-        limit (--limit N; Which): How many to show, 1 to 10,000, the last ones.
+      worldagent workspace events --member cro --type 'lead.*' --result failed --since 2026-02-18
     """
+    from ...members.cases import case_with
+    from ..service.home import stores_of
+
+    since = None if options.since is None else _time(options.since)
     async with opened(options) as workspace:
-        found = await workspace.society.events.list(state=state, limit=limit)
+        found = await workspace.society.events.list(
+            state=options.state,
+            member=options.member,
+            type=options.type,
+            result=options.result,
+            since=since,
+            limit=options.limit,
+        )
+        if options.case is not None:
+            of_case = await case_with(stores_of(workspace), workspace.society, options.case)
+            ids = {each.id for each in of_case.steps if each.kind == "event"}
+            found = tuple(each for each in found if each.event.id in ids)
     none = f"there are no events in the workspace {options.workspace!r}"
     output.result({"events": [each.to_json() for each in found]}, _text(found) if found else none)
 
@@ -242,6 +281,16 @@ def _read(source: str, now: datetime, *, verified: bool) -> Iterator[Event]:
 
 
 # --- the text ---------------------------------------------------------------------------------------------------------
+
+
+def _time(text: str) -> datetime:
+    from datetime import datetime
+
+    try:
+        return datetime.fromisoformat(text).astimezone()
+    except ValueError:
+        pass
+    raise bad_usage(f"--since cannot be {text[:40]!r}", remedy="write a time such as 2026-02-18 or 2026-02-18T09:30")
 
 
 def _text(found: Iterable[PostedEvent]) -> str:

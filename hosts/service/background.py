@@ -10,7 +10,6 @@ from pydantic_core import PydanticCustomError
 
 from ...agent.background.tasks import BackgroundStatus, cancel_task, state_of
 from ...agent.requests import Task
-from ...agent.runtime.inside import inside
 from ...core.errors import RoleNotStorable, UnknownTask
 from ...graphs.shape import SUBAGENT
 from ...memory.inbox import InboxRow
@@ -18,7 +17,7 @@ from ...memory.reports import ReportMode
 from ..bounds import MAX_TEXT
 from .arguments import BackgroundTaskArguments, ThreadArguments, Words
 from .call import Call
-from .home import HomeWorkspace
+from .home import stores_of
 from .inbox import WorkArguments
 from .operation import operation
 from .records import Answer, CancelAnswer
@@ -110,7 +109,7 @@ class BackgroundAnswer(Answer):
 )
 async def background_list(call: Call[ThreadArguments], workspace: Workspace) -> BackgroundListAnswer:
     """Return the background tasks of a conversation that the caller may see."""
-    stores = _stores(workspace)
+    stores = stores_of(workspace)
     return BackgroundListAnswer(tasks=[await _record(stores, row) for row in await _own(call, workspace)])
 
 
@@ -173,17 +172,13 @@ async def background_cancel(call: Call[BackgroundTaskArguments], workspace: Work
     """
     row = await _find(call, workspace, call.given.task)
     thread = workspace.thread(row.scope.thread or "", account=row.scope.account)
-    return CancelAnswer(cancelled=await cancel_task(_stores(workspace), row.id, thread))
-
-
-def _stores(workspace: Workspace) -> Stores:
-    return workspace.stores if isinstance(workspace, HomeWorkspace) else inside(workspace).stores
+    return CancelAnswer(cancelled=await cancel_task(stores_of(workspace), row.id, thread))
 
 
 async def _own(call: Call[Any], workspace: Workspace) -> list[InboxRow]:
     """The messages that begin the tasks of a conversation, as far as the caller may see and change these."""
     caller = call.caller
-    rows = await _stores(workspace).background.of(one_thread(call, workspace).scope)
+    rows = await stores_of(workspace).background.of(one_thread(call, workspace).scope)
     return [row for row in rows if caller.grant.operator or row.scope.account in (None, caller.account)]
 
 
@@ -195,7 +190,7 @@ async def _find(call: Call[Any], workspace: Workspace, task: str) -> InboxRow:
 
 
 async def _answer(call: Call[Any], agent: WorldAgent, task: str) -> BackgroundAnswer:
-    return BackgroundAnswer(task=await _record(_stores(agent), await _find(call, agent, task)))
+    return BackgroundAnswer(task=await _record(stores_of(agent), await _find(call, agent, task)))
 
 
 async def _record(stores: Stores, row: InboxRow) -> BackgroundRecord:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pydantic import Field
+from pydantic import AwareDatetime, Field
 
 from ...core.checks import to_json
 from ...members.data.roles import USER
@@ -56,6 +56,12 @@ class EventListArguments(WorkspaceArguments):
     """Arguments of `event_list`."""
 
     state: EventState | None = Field(default=None, description="only events with this state")
+    member: Label | None = Field(default=None, description="only events that this member has", examples=["cro"])
+    type: Label | None = Field(default=None, description="only events of these types, a glob", examples=["lead.*"])
+    result: EventResult | None = Field(default=None, description="only events with this result")
+    since: AwareDatetime | None = Field(
+        default=None, description="only events posted then or later", examples=["2026-02-18T00:00:00Z"]
+    )
     limit: int = Field(default=100, ge=1, le=1000, description="events in the answer, at most")
 
 
@@ -79,6 +85,7 @@ class EventRecord(Wire):
     result: EventResult | None = Field(description="its result; null until it is over")
     code: str = Field(description="the code of the error, if it failed or was refused")
     thread: str = Field(description="the thread of its operator's turn; `pauses` shows what that waits for")
+    case: str = Field(description="the case of what follows from it, which `case_show` tells")
     posted: str
     ended: str | None
 
@@ -141,7 +148,8 @@ async def event_list(call: Call[EventListArguments], workspace: Workspace) -> Ev
         InvalidArgument: The workspace has no society.
     """
     society, given = workspace.society, call.given
-    found = await society.events.list(state=given.state, limit=given.limit)
+    chosen = given.model_dump(include={"state", "member", "type", "result", "since", "limit"})
+    found = await society.events.list(**chosen)
     return EventListAnswer(events=[_record(each) for each in found])
 
 

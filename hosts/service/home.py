@@ -189,6 +189,13 @@ def clock_of(workspace: Workspace) -> Clock:
     return workspace.clock if isinstance(workspace, HomeWorkspace) else inside(workspace).clock
 
 
+def stores_of(workspace: Workspace) -> Stores:
+    """The stores of what an operation is about."""
+    from ...agent.runtime.inside import inside
+
+    return workspace.stores if isinstance(workspace, HomeWorkspace) else inside(workspace).stores
+
+
 @asynccontextmanager
 async def open_home(storage: Storage, workspace: str) -> AsyncGenerator[HomeWorkspace]:
     """Open a workspace of a home without an agent. A database that is missing is made.

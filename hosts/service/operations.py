@@ -19,6 +19,7 @@ from ...agent.runtime.inside import inside
 from ...core.errors import CapabilityFailed, InvalidArgument, NameTaken, WorldAgentError
 from . import (
     background,
+    cases,
     drafts,
     events,
     following,
@@ -55,6 +56,7 @@ _AREAS: Final = (
     society,
     drafts,
     events,
+    cases,
 )
 
 

@@ -208,6 +208,7 @@ class MailRecord(Wire):
     timestamp: str
     state: State
     untrusted: list[str] = Field(description="the untrusted functions and senders whose content its sender had read")
+    case: str = Field(description="the case that it belongs to, which `case_show` tells; empty in old messages")
 
 
 class OutcomeRecord(Wire):
@@ -633,5 +634,5 @@ async def _check_known(society: Society, member: str) -> None:
 def mail_record(letter: Letter) -> MailRecord:
     """A message as an answer has it."""
     return MailRecord.model_validate(
-        {**letter.message.to_json(), "state": letter.state, "untrusted": [*letter.marks]},
+        {**letter.message.to_json(), "state": letter.state, "untrusted": [*letter.marks], "case": letter.case},
     )

@@ -81,6 +81,7 @@ GET    /contacts                            society_contacts
 GET    /inbox                               society_inbox
 POST   /inbox/read                          society_read
 PUT    /outcomes/{episode}/feedback         society_feedback
+GET    /cases/{id}                          case_show
 GET    /drafts                              draft_list
 GET    /drafts/{draft}                      draft_show
 POST   /drafts/{draft}/approve              draft_approve

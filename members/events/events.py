@@ -12,12 +12,14 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
+from fnmatch import fnmatchcase
+from functools import partial
 from typing import Any, Final, Literal, get_args
 
 from pydantic import Json
 
 from ...core import canonical_json, check_id, digest
-from ...core.checks import check_choice, check_number, check_texts, to_json
+from ...core.checks import check_choice, check_number, check_texts, check_time, to_json
 from ...core.errors import InvalidArgument, KeyReused, MailboxFull, WorldAgentError
 from ...core.validation import check_integer
 from ...storage import Row, Time, Transaction, portions
@@ -41,6 +43,8 @@ MAX_EVENTS: Final = 10_000
 """How many events of a workspace can be open."""
 
 _MAX_LISTED: Final = MAX_EVENTS
+
+_LATER: Final = 2**62  # a place that no event has
 
 _LOOKED_AT: Final = 4
 """How many open events are looked at for each line that is wanted, before the lines are looked for one by one."""
@@ -147,7 +151,9 @@ _AT: Final = f"SELECT {_COLUMNS} FROM wa_occurrence WHERE workspace=? AND place 
 # `state <> 'done'` lets SQLite use the index of open events.
 _PAUSED: Final = f"""SELECT {_COLUMNS} FROM wa_occurrence WHERE workspace=? AND state <> 'done' AND state = 'paused'
                      AND place > ? ORDER BY place LIMIT ?"""
-_LAST: Final = f"""SELECT {_COLUMNS} FROM wa_occurrence WHERE workspace=? AND (CAST(? AS TEXT) IS NULL OR state=?)
+_ANY: Final = "(CAST(? AS TEXT) IS NULL OR {0}=?)"
+_LAST: Final = f"""SELECT {_COLUMNS} FROM wa_occurrence WHERE workspace=? AND {_ANY.format("state")}
+                   AND {_ANY.format("member")} AND {_ANY.format("result")} AND posted >= ? AND place < ?
                    ORDER BY place DESC LIMIT ?"""
 
 
@@ -290,22 +296,47 @@ class Events:
         check_texts(event_id=event_id)
         return await self._store.read(lambda tx: self._one(tx, event_id))
 
-    async def list(self, *, state: str | None = None, limit: int = 100) -> tuple[PostedEvent, ...]:
+    async def list(
+        self,
+        *,
+        state: str | None = None,
+        member: str | None = None,
+        type: str | None = None,
+        result: str | None = None,
+        since: datetime | None = None,
+        limit: int = 100,
+    ) -> tuple[PostedEvent, ...]:
         """The last events, the oldest of them first.
 
         Args:
             state: Only those with this state: `waiting`, `decided`, `paused` or `done`.
+            member: Only those that this member has.
+            type: Only those of these types, a glob such as `lead.*`.
+            result: Only those with this result: `done`, `failed`, `refused`, `cancelled`, `escalated` or `ignored`.
+            since: Only those that were posted then or later.
             limit: The most to return, 1 to 10,000.
 
         Raises:
-            InvalidArgument: `state` is not known, or `limit` is out of bounds.
+            InvalidArgument: `state` or `result` is not known, `since` has no zone, or `limit` is out of bounds.
         """
         check_integer("limit", limit, _MAX_LISTED, remedy="choose another number")
-        if state is not None:
-            check_choice("state", state, get_args(EventState))
-        given = (self._workspace, state, state, limit)
-        rows = await self._store.read(lambda tx: tx.execute(_LAST, given))
-        return tuple(_posted(row) for row in reversed(rows))
+        for name, one, known in (("state", state, EventState), ("result", result, EventResult)):
+            if one is not None:
+                check_choice(name, one, get_args(known))
+        check_texts(**{name: one for name, one in (("member", member), ("type", type)) if one is not None})
+        check_time("since", since, optional=True)
+        given = (state, state, member, member, result, result, 0.0 if since is None else since.timestamp())
+        found, before = list[PostedEvent](), _LATER
+        while len(found) < limit:  # the type is in the body of an event
+            page = [_posted(row) for row in await self._store.read(partial(self._page, given, before, limit))]
+            found += [each for each in page if type is None or fnmatchcase(each.event.type, type)]
+            if len(page) < limit:
+                break
+            before = page[-1].place
+        return tuple(reversed(found[:limit]))
+
+    def _page(self, given: Sequence[object], before: int, most: int, tx: Transaction) -> Sequence[Sequence[Any]]:
+        return tx.execute(_LAST, (self._workspace, *given, before, most))
 
     async def next(self, most: int = 100) -> tuple[PostedEvent, ...]:
         """The first event of each member's line that is not over and does not wait for a person.

@@ -90,7 +90,7 @@ async def peopled(place: Path, workspace: str) -> None:
 
 def about(tool: Tool, entry: str) -> dict[str, Any]:
     """Arguments about an entry, for the tools that need one that exists."""
-    more: dict[str, Any] = {"entry": entry, "entries": [entry], "messages": [MESSAGE]}
+    more: dict[str, Any] = {"entry": entry, "entries": [entry], "messages": [MESSAGE], "id": MESSAGE}
     found = {name: value for name, value in more.items() if name in (tool.input_schema.get("required") or ())}
     return found | {"text": "Ana eats nuts."} if tool.name in ("memory_edit", "society_send") else found
 

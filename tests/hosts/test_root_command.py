@@ -43,6 +43,7 @@ def test_help_shows_the_commands_in_groups() -> None:
         *(
             "Configuration",
             "workspace",
+            "case",
             "profiles",
             "skills",
             "schedule",

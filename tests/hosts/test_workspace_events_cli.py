@@ -41,6 +41,43 @@ def line(**more: Any) -> str:
     return json.dumps(given | more)
 
 
+@pytest.mark.requirement("A17")
+async def test_a_case_is_told_by_any_of_its_ids_and_as_a_page(run: Run, home: Path, tmp_path: Path) -> None:
+    await staffed(home)
+    await run("workspace", "emit", "lead.created", "--domain", "revenue", "--id", "<e1>", "--source", "hubspot")
+    shown = (await run("case", "<e1>")).stdout
+    assert "lead.created in revenue  waiting" in shown
+    assert "something of it waits or is still to be done" in shown
+    [step] = (await as_json(run, "case", "event.<e1>"))["case"]["steps"]
+    assert (step["who"], step["kind"], step["id"]) == ("hubspot", "event", "<e1>")
+    page = tmp_path / "case.html"
+    told = await run("case", "<e1>", "--html", str(page))
+    assert f"the page of the case is in {page}" in told.stderr
+    html = page.read_text(encoding="utf-8")
+    assert "Case event.&lt;e1&gt;" in html
+    assert "<e1>" not in html
+    assert "there is no case 'e2'" in (await run("case", "e2")).stderr
+
+
+@pytest.mark.requirement("A17")
+async def test_events_are_chosen_by_member_type_result_time_and_case(run: Run, home: Path) -> None:
+    await staffed(home)
+    for number, kind in enumerate(("lead.created", "lead.lost", "deal.won")):
+        await run("workspace", "emit", kind, "--domain", "revenue" if number else "legal", "--id", f"e{number}")
+
+    async def found(*options: str) -> list[str]:
+        return [each["event"]["id"] for each in (await as_json(run, "workspace", "events", *options))["events"]]
+
+    assert await found("--type", "lead.*") == ["e0", "e1"]
+    assert await found("--member", "cro") == ["e1", "e2"]
+    assert await found("--member", "cro", "--type", "lead.*", "--limit", "1") == ["e1"]
+    assert await found("--result", "done") == []
+    assert await found("--case", "e2") == ["e2"]
+    assert await found("--since", "2020-01-01") == ["e0", "e1", "e2"]
+    assert await found("--since", "2100-01-01T00:00:00+00:00") == []
+    assert "--since cannot be 'soon'" in (await run("workspace", "events", "--since", "soon")).stderr
+
+
 async def test_an_event_is_posted_and_listed(run: Run, home: Path) -> None:
     assert (await run("workspace", "events")).stdout == "there are no events in the workspace 'default'\n"
     await staffed(home)

@@ -3,6 +3,7 @@
 import { ApiError, call, get, live, own, who } from "./api.js";
 import { dialog, empty, h, notice } from "./dom.js";
 import * as bell from "./bell.js";
+import * as cases from "./cases.js";
 import * as conversations from "./conversations.js";
 import * as memory from "./memory.js";
 import * as pauses from "./pauses.js";
@@ -21,7 +22,8 @@ const PAGES = {
   schedules: { title: "Schedules", show: schedules.show },
   skills: { title: "Skills", show: skills.show },
   workers: { title: "Workers", show: workers.show },
-  traces: { show: trace.show },
+  traces: { heading: "Trace", show: trace.show },
+  cases: { heading: "Case", show: cases.show, wants: "society" },
 };
 
 const LOAD_MS = 3000; // for the pages of capabilities
@@ -51,7 +53,7 @@ async function open() {
     page = { name, ...(await PAGES[name].show(view, rest)) };
     if (opening.stale) page.refresh?.();
   } catch (error) {
-    failed(error, PAGES[name].title || "Trace");
+    failed(error, PAGES[name].title || PAGES[name].heading);
   }
 }
 
@@ -167,7 +169,7 @@ function looks() {
 function ring() {
   if (looks()) bell.see(looks());
   const number = bell.unseen().length;
-  document.title = `${number ? `(${number}) ` : ""}${PAGES[place().name].title || "Trace"} · worldagent`;
+  document.title = `${number ? `(${number}) ` : ""}${PAGES[place().name].title || PAGES[place().name].heading} · worldagent`;
   beside("threads", number);
 }
 

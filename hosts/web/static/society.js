@@ -79,7 +79,8 @@ export async function show(view) {
     spawns.replaceChildren(...waiting.spawns.map((each) => h("article", { class: "card" }, h("h3", {}, `${each.parent} wants to make ${each.id}`), h("p", {}, each.task),
       h("div", { class: "row" }, h("button", { type: "button", class: "primary", onclick: () => decide(each.id, "approve") }, "Approve"), h("button", { type: "button", class: "danger", onclick: () => decide(each.id, "reject") }, "Reject")))));
     events.replaceChildren(...happened.events.reverse().map((each) => h("li", { class: "card row" }, h("strong", {}, each.type), badge(each.domain, "info"), status(each.state),
-      h("span", {}, each.member ? `${each.member}: ${each.decision?.action ?? ""}` : "no member"), h("span", { class: "hint" }, each.decision?.reason ?? ""), time(each.posted))));
+      h("span", {}, each.member ? `${each.member}: ${each.decision?.action ?? ""}` : "no member"), h("span", { class: "hint" }, each.decision?.reason ?? ""), time(each.posted),
+      h("a", { href: `#/cases/${encodeURIComponent(each.id)}`, "aria-label": `case: ${each.type} ${each.id}` }, "case"))));
     if (!happened.events.length) events.append(h("li", {}, empty("Nothing has happened yet.")));
   }
 

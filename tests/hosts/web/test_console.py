@@ -331,6 +331,10 @@ async def test_a_society_is_watched_as_it_changes(tmp_path: Path, page: Page, br
         await page.request.post(url.replace("console/", "events"), data=event)
         await expect(page.locator(".rows")).to_contain_text("lead.created")
         assert await serious_faults(page) == []
+        await page.get_by_role("link", name="case: lead.created lead-7").click()
+        await expect(page.get_by_role("heading", name="Case")).to_be_visible()
+        await expect(page.locator("tbody")).to_contain_text("lead.created in revenue")
+        await expect(page.locator("code")).to_have_text("event.lead-7")
 
 
 async def test_keys_alone_reach_a_chat_and_its_answer(tmp_path: Path, page: Page, browser: Browser) -> None:

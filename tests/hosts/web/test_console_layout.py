@@ -103,6 +103,7 @@ PAGES = {
     "skills": (".rows .badge", "Details of"),
     "workers": (".rows .badge", ""),
     "traces/TURN": (".trace .bar", ""),
+    "cases/lead-7": (".trace tbody tr", ""),
 }
 """What each page has once it is loaded, and the name of a button; what that shows is checked as well."""
 
