@@ -132,6 +132,12 @@ class ChainTooLong(ModelFacing):
     remedy_for_model = True
 
 
+class WaitInCircle(ModelFacing):
+    """A member would wait for one that waits for it, directly or through others; the text names the circle (A18)."""
+
+    remedy_for_model = True
+
+
 class MailboxFull(ModelFacing):
     """The receiver has as many messages waiting as its mailbox holds."""
 

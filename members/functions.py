@@ -23,7 +23,7 @@ from ..harness.gate import Rule
 from ..memory.attachments import Attachments
 from ..memory.entries.recall import RECALL
 from ..memory.entries.words import words_of
-from .data.accounts import case_of_turn, scope_of
+from .data.accounts import case_of_turn, scope_of, thread_of
 from .data.brief import Language, TaskBrief, interface_of
 from .data.roles import ROOT, Participant, goals_text
 from .data.store import emit_notices
@@ -142,11 +142,11 @@ class SocietyFunctions:
             await self._attachments().reached_by(ctx.scope).pass_on(str(given), scope_of(self.config.id, to))
 
     async def _sent(
-        self, ctx: CallContext, to: str, content: str, payload: dict[str, Any], kind: Envelope, answers: str = ""
+        self, ctx: CallContext, to: str, content: str, payload: dict[str, Any], kind: Envelope, **more: Any
     ) -> Letter:
         """Send a message with the files that it names."""
         await self._pass_on(ctx, to, content, payload)
-        given: dict[str, Any] = {"payload": payload, "kind": kind, "answers": answers, "message_id": _id_of(ctx)}
+        given: dict[str, Any] = {"payload": payload, "kind": kind, "message_id": _id_of(ctx), **more}
         given["case"] = self._case(ctx)
         sending = self._opened(ctx).mail.send(ctx.on_behalf_of, to, content, marks=self._marks(ctx), **given)
         return await _refused_as(MessageInvalid, sending)
@@ -174,7 +174,7 @@ class SocietyFunctions:
         given: dict[str, Any] = {name: value for name, value in (payload or {}).items() if name != MESSAGE_TYPE}
         given |= {MESSAGE_TYPE: message_type} if message_type is not None else {}
         given |= {"reason": reason} if reason else {}
-        letter = await self._sent(ctx, to, content, given, "notification", answers)
+        letter = await self._sent(ctx, to, content, given, "notification", answers=answers)
         if letter.state == "recorded":
             return _RECORDED.format(letter.message.to_id)
         return f"Sent to {letter.message.to_id} as {letter.message.id}."
@@ -190,7 +190,10 @@ class SocietyFunctions:
             reason: Why you write, in a first message.
             seconds: How long you wait for the reply.
         """
-        letter = await self._sent(ctx, to, content, {"reason": reason} if reason else {}, "request")
+        given: dict[str, Any] = {"reason": reason} if reason else {}
+        # A turn of an event or of a conversation keeps its member from no message.
+        waits = seconds if ctx.scope.thread == thread_of(ctx.on_behalf_of) else None
+        letter = await self._sent(ctx, to, content, given, "request", waits=waits)
         if letter.state == "recorded":
             return _RECORDED.format(letter.message.to_id)
         try:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Final, Self
 
@@ -33,7 +33,7 @@ from ..core.errors import (
     WorldAgentError,
 )
 from ..core.scope import member_of
-from ..harness.journal import OpenReply, Reply
+from ..harness.journal import Reply
 from ..memory import thread_key
 from .capability import Members
 from .data.accounts import scope_of, thread_of
@@ -147,7 +147,7 @@ class Gateway:
 
         One that has expired gets none.
         """
-        found, left = dict[Scope, dict[str, Reply]](), list[OpenReply]()
+        found = dict[Scope, dict[str, Reply]]()
         for wait in await inside(self._agent).stores.journal.open_replies(self._agent.workspace):
             if not await self._society.mail.receives(member_of(self._agent.workspace, wait.scope.account) or ROOT):
                 continue
@@ -164,30 +164,7 @@ class Gateway:
                 found.setdefault(wait.scope, {})[wait.pause_id] = Reply({"text": text, "marks": marks})
             elif late:
                 found.setdefault(wait.scope, {})
-            else:
-                left.append(wait)
-        for wait, text in await self._closing(left):
-            found.setdefault(wait.scope, {})[wait.pause_id] = Reply({"text": text, "marks": []})
         return found
-
-    async def _closing(self, waits: Sequence[OpenReply]) -> list[tuple[OpenReply, str]]:
-        """The waits that close a circle of members that wait for each other, with what those are told instead (A4).
-
-        A member answers nothing before its turn is over, so without this all of them would wait until their time is
-        over. A turn of an event keeps its member from nothing.
-        """
-        by_message = {each.message_id: each for each in waits}
-        waiting: dict[str, set[str]] = {}
-        closing: list[tuple[OpenReply, str]] = []
-        for letter in await self._society.mail.letters([*by_message]):
-            asker, asked, wait = letter.message.from_id, letter.message.to_id, by_message[letter.message.id]
-            if wait.scope.thread != thread_of(asker):
-                continue
-            if asker in _reached_from(asked, waiting):
-                closing.append((wait, await self._society.mail.circle_text(letter)))
-            else:
-                waiting.setdefault(asker, set()).add(asked)
-        return closing
 
     async def _resumed(self, scope: Scope, answers: dict[str, Reply], letter: Letter | None) -> bool:
         """Resume a turn with its replies; then deliver the message that it is for, if a message started it."""
@@ -421,14 +398,3 @@ class Gateway:
     @property
     def _society(self) -> Society:
         return self._agent.get(Members)
-
-
-def _reached_from(start: str, edges: Mapping[str, Iterable[str]]) -> set[str]:
-    """All that edges lead to from one, with itself."""
-    found, left = set[str](), [start]
-    while left:
-        here = left.pop()
-        if here not in found:
-            found.add(here)
-            left += edges.get(here, ())
-    return found

@@ -212,5 +212,11 @@ SOCIETY: Final = Schema(
             "ALTER TABLE wa_mail ADD COLUMN case_id TEXT NOT NULL DEFAULT ''",
             "CREATE INDEX wa_mail_case ON wa_mail(workspace, case_id, sent, id) WHERE case_id <> ''",
         ),
+        (
+            # Until when the turn on messages of a message's sender waits for the reply, and the message that it is on.
+            "ALTER TABLE wa_mail ADD COLUMN waits DOUBLE PRECISION",
+            "ALTER TABLE wa_mail ADD COLUMN during TEXT",
+            "CREATE INDEX wa_mail_waits ON wa_mail(workspace, sender) WHERE waits IS NOT NULL",
+        ),
     ),
 )

@@ -41,18 +41,6 @@ def failed(letter: Letter, error: WorldAgentError, language: Language) -> RoleMe
     )
 
 
-_CIRCLE: Final[Mapping[Language, str]] = {
-    "en": "From the system: {receiver} waits for your reply, directly or through others, so it cannot answer before "
-    "your turn is over. Answer what you were asked, or finish without its reply.",
-    "zh": "系统通知：{receiver} 正在直接或间接地等待你的回复，你的运行结束前它无法回答。请先回答，或不等回复而完成。",
-}
-
-
-def circle_text(letter: Letter, language: Language) -> str:
-    """What the sender of a message is told in place of a reply if its receiver waits for the sender itself."""
-    return _CIRCLE[language].format(receiver=letter.message.to_id)
-
-
 _STUCK: Final[Mapping[Language, str]] = {
     "en": "From the system: the turn of {receiver} on the message {message} of {sender} can never resume.",
     "zh": "系统通知：{receiver} 处理 {sender} 的消息 {message} 的运行无法继续。",

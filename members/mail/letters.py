@@ -134,6 +134,14 @@ _ASKED: Final = """WITH RECURSIVE asked(id) AS (
                    SELECT receiver FROM wa_mail WHERE workspace=? AND id IN (SELECT id FROM asked)"""
 _CASE: Final = f"""SELECT {_COLUMNS} FROM wa_mail WHERE workspace=? AND case_id=? AND case_id <> ''
                    ORDER BY sent, id LIMIT ?"""
+_WAIT: Final = "UPDATE wa_mail SET waits=?, during=? WHERE workspace=? AND id=?"
+# A wait is over with its time, with the turn that it is in, and with the first reply.
+_WAITS_FOR: Final = """SELECT DISTINCT receiver FROM wa_mail AS m WHERE workspace=? AND sender=? AND waits > ?
+                       AND (during='' OR EXISTS (SELECT 1 FROM wa_mail AS d WHERE d.workspace=m.workspace
+                                                 AND d.id=m.during AND d.state='handling'))
+                       AND NOT EXISTS (SELECT 1 FROM wa_mail AS a WHERE a.workspace=m.workspace AND a.answers=m.id
+                                       AND a.answers <> '' AND a.kind <> 'request' AND a.state <> 'recorded')
+                       ORDER BY receiver"""
 _ANSWERING: Final = f"""SELECT {_COLUMNS} FROM wa_mail WHERE workspace=? AND answers=? AND kind=?
                         AND state <> 'recorded'"""
 
@@ -227,6 +235,36 @@ def replies_to(tx: Transaction, workspace: str, message_id: str) -> list[Letter]
     """The messages that answer a message, also those of plain text."""
     responses = answering(tx, workspace, message_id, "response")
     return [*responses, *answering(tx, workspace, message_id, "notification")]
+
+
+def waits_between(tx: Transaction, workspace: str, first: str, last: str, now: datetime) -> tuple[str, ...]:
+    """The members from one to another each of which waits in its turn for the next; empty if there is no such path."""
+    before, looked = {first: ""}, [first]
+    for here in looked:
+        if here == last:
+            path = [here]
+            while before[path[0]]:
+                path.insert(0, before[path[0]])
+            return tuple(path)
+        for (other,) in tx.execute(_WAITS_FOR, (workspace, here, now.timestamp())):
+            if other not in before:
+                before[other] = here
+                looked.append(other)
+    return ()
+
+
+def note_wait(tx: Transaction, letter: Letter, workspace: str, until: datetime, during: Letter | None) -> None:
+    """Note that the turn of a message's sender waits for the reply to it.
+
+    Args:
+        tx: The transaction.
+        letter: The message.
+        workspace: The workspace.
+        until: When the wait ends without a reply.
+        during: The message that the turn is on, with which the wait ends too.
+    """
+    on = "" if during is None else during.message.id
+    tx.execute(_WAIT, (until.timestamp(), on, workspace, letter.message.id))
 
 
 def is_question(letter: Letter | None) -> bool:

@@ -22,6 +22,7 @@ from ...core.errors import (
     MailboxFull,
     MessageInvalid,
     UnknownContact,
+    WaitInCircle,
     WorldAgentError,
 )
 from ...core.scope import is_id
@@ -34,7 +35,7 @@ from ..life.lives import NOTICES, PARENT_TERMINATED, TASK_COMPLETE, below, repor
 from ..life.members import Member, members_of, one_member
 from .contacts import FIRST_MESSAGE, add_contact, contact_of
 from .delivery import delivered, quoted
-from .failures import circle_text, failed, failure_text, is_failure, not_resumed, stuck
+from .failures import failed, failure_text, is_failure, not_resumed, stuck
 from .introductions import Introductions, answer_in, response_with
 from .letters import (
     CONSENT,
@@ -65,7 +66,7 @@ from .rules import ACCOUNT_MARK, MessageRules, Sending
 from .transport import REPLY_SECONDS, no_reply
 from .wakeups import POLL_SECONDS, Watch, first_of
 
-_REFUSALS: Final = (ChainTooLong, InvalidArgument, MailboxFull, MessageInvalid, UnknownContact)
+_REFUSALS: Final = (ChainTooLong, InvalidArgument, MailboxFull, MessageInvalid, UnknownContact, WaitInCircle)
 _NOT_AGREED: Final = "The introduction was not agreed to."
 
 
@@ -98,6 +99,7 @@ class Mailroom:
         message_id: str | None = None,
         marks: Sequence[str] = (),
         case: str = "",
+        waits: float | None = None,
     ) -> Letter:
         """Check a message and put it into the mailbox of its receiver. A gateway starts the receiver's turn.
 
@@ -113,6 +115,7 @@ class Mailroom:
             marks: The untrusted content that its sender had read. The turn that it starts has them, too.
             case: The case that it belongs to (A17). By default that of the message that it answers, else of the one
                 that its sender handles; else it begins a case, whose id is its own.
+            waits: For how many seconds the sender's turn on messages waits for the reply; None where it does not wait.
 
         Returns:
             The message as it is stored. That of a member in testing is recorded, and never delivered (A7).
@@ -123,6 +126,7 @@ class Mailroom:
             UnknownContact: The sender does not know the receiver, or the one that it introduces.
             ChainTooLong: Too many messages led to it since the last of a person or event.
             MailboxFull: As many messages wait for the receiver as its mailbox holds.
+            WaitInCircle: With `waits`: the receiver waits for the sender, directly or through others (A18).
             RoleExists: The sender is given by the id of the owner, which a member has, too.
             InvalidArgument: An id, or another argument, is invalid.
         """
@@ -143,10 +147,18 @@ class Mailroom:
                 )
             read = items("marks", marks, str)
             check_texts(case=case)
+            if waits is not None:
+                check_number("waits", waits, least=0)
 
             def work(tx: Transaction) -> Letter:
+                if waits is not None:  # before anything is held
+                    tx.lock(f"waits of {self._workspace}")
                 self._rules.check_acting(tx, from_id)
-                return self.send_within(tx, message, read, case=case)
+                there = letter_of(tx, self._workspace, message.id)
+                letter = there or self.send_within(tx, message, read, case=case)
+                if there is None and waits is not None and letter.state != "recorded":
+                    self._rules.begin_wait(tx, letter, waits)
+                return letter
 
             return await self._store.transact(work)
         except _REFUSALS as error:
@@ -511,10 +523,6 @@ class Mailroom:
         found = await self._store.read(lambda tx: [letter_of(tx, self._workspace, each) for each in read])
         there = [each for each in found if each is not None]
         return sorted(there, key=lambda each: (str(each.message.timestamp), each.message.id))
-
-    async def circle_text(self, letter: Letter) -> str:
-        """What the sender of a message is told in place of a reply if its receiver waits for the sender itself."""
-        return circle_text(letter, await self._language(letter.message.from_id))
 
     async def returned(self, message_id: str) -> None:
         """Let a reply wait again that was taken for a turn which can never read it. It begins a turn of its own."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
-from ...core.errors import ChainTooLong, MessageInvalid, RoleExists, UnknownContact
+from ...core.errors import ChainTooLong, MessageInvalid, RoleExists, UnknownContact, WaitInCircle
 from ...storage import Transaction
 from ..data.brief import Language
 from ..data.roles import ROOT, USER, Participant, RoleStatus
@@ -15,7 +15,17 @@ from ..data.store import WorkspaceStore
 from ..life.members import LIVE, Member, hold_members, members_of, one_member, participant, unknown_member
 from .contacts import Contact, contacts_of
 from .delivery import Introduction
-from .letters import CONSENT, Letter, hold_mailbox, is_question, letter_of, unanswered
+from .letters import (
+    CONSENT,
+    Letter,
+    handled_by,
+    hold_mailbox,
+    is_question,
+    letter_of,
+    note_wait,
+    unanswered,
+    waits_between,
+)
 from .messages import Envelope, RoleMessage
 
 MESSAGE_MARK: Final = "message:"
@@ -190,6 +200,24 @@ class MessageRules:
                 f"{most} messages led to one another without a person", remedy="report to the user what was reached"
             )
         return chain
+
+    def begin_wait(self, tx: Transaction, letter: Letter, seconds: float) -> None:
+        """Note that the turn of a message's sender waits for the reply. The waits of the workspace must be locked.
+
+        A member answers nothing before its turn is over, so it cannot wait for one that waits for it.
+
+        Raises:
+            WaitInCircle: The receiver waits for the sender, directly or through others (A18).
+        """
+        sender, receiver, now = letter.message.from_id, letter.message.to_id, self._store.clock.now()
+        path = waits_between(tx, self._workspace, receiver, sender, now)
+        if path:
+            raise WaitInCircle(
+                f"{receiver!r} waits for your reply, directly or through others: {' -> '.join((sender, *path))}",
+                remedy="answer what you were asked, or use send_message and finish without the reply",
+            )
+        until = now + timedelta(seconds=seconds)
+        note_wait(tx, letter, self._workspace, until, handled_by(tx, self._workspace, sender))
 
     def opening(self, sending: Sending, contact: Contact | None) -> Introduction | None:
         """What a first message tells about its sender; the receiver knows it from then on (C5).
