@@ -456,6 +456,20 @@ class BackgroundReported(_Event):
     last: bool = False
 
 
+class StallFound(_Event):
+    """Members of a workspace stand still, or go round (A18). `agent.events(account=...)` yields it for the owner.
+
+    `kind` is `long_wait`, `mailbox`, `ping_pong` or `forwards`, and `remedy` says what a person can do. `turn_id` is
+    the id of the message that tells the owner.
+    """
+
+    type: Literal["stall_found"] = "stall_found"
+    kind: str
+    members: tuple[str, ...]
+    since: datetime
+    remedy: str
+
+
 class PauseClosed(_Event):
     """The answer or the reply is there, and the turn continues."""
 
@@ -507,6 +521,7 @@ TurnEvent = Annotated[
     | PauseOpened
     | PauseNotified
     | BackgroundReported
+    | StallFound
     | PauseClosed
     | AttachmentLeftOut
     | MessageSent

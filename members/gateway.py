@@ -22,7 +22,7 @@ from ..agent.runtime.inside import inside
 from ..agent.runtime.stale import Stale, find_stale
 from ..agent.thread import Thread, as_member
 from ..agent.turns import Turn
-from ..core import Scope
+from ..core import Emitter, Scope
 from ..core.errors import (
     AlreadyAnswered,
     CallRefused,
@@ -32,6 +32,7 @@ from ..core.errors import (
     ThreadPaused,
     WorldAgentError,
 )
+from ..core.events import StallFound
 from ..core.scope import member_of
 from ..harness.journal import Reply
 from ..memory import thread_key
@@ -45,6 +46,7 @@ from .mail.letters import Letter
 from .mail.wakeups import POLL_SECONDS, Watch, cancelled, first_of
 from .responding import workers_of
 from .society import Society
+from .stalls import Stall
 from .workers import EarlierMessage, MemberRequest
 
 if TYPE_CHECKING:
@@ -55,6 +57,9 @@ MAX_HEADS: Final = 100
 
 MAX_EARLIER: Final = 20
 """How many earlier messages a member is shown with a new one."""
+
+STALLS_SECONDS: Final = 60.0
+"""How many seconds pass between two looks for stalls."""
 
 _MAX_EARLIER_TEXT: Final = 2000  # characters of one of them
 _MAX_EARLIER_TEXTS: Final = 16_000  # characters of all of them
@@ -72,6 +77,9 @@ class Gateway:
         concurrency: How many turns run at once.
         roles: Classes of members, whose code decides about their events (`_match_operator`). For other members their
             definitions decide alone.
+
+    Attributes:
+        stalls: What stood still or went round when it looked last, at most a minute ago (A18).
     """
 
     def __init__(
@@ -90,6 +98,9 @@ class Gateway:
         self._moved = asyncio.Event()
         self._held: set[str] = set()  # threads whose message cannot be over yet; the next poll tries them again
         self._polled = -poll
+        self._looked = -STALLS_SECONDS
+        self._told: set[str] = set()  # stalls
+        self.stalls: tuple[Stall, ...] = ()
         self._upkeep = MemberUpkeep(agent)
         self._events = EventRunner(agent, self._slots, roles)
 
@@ -127,6 +138,7 @@ class Gateway:
     async def _passed(self, tried: set[str]) -> tuple[int, set[str]]:
         """Deliver and resume what was not tried yet; returns how much moved, and what was tried now."""
         await self._upkeep.run()
+        await self._look_for_stalls()
         replies = await self._replies()
         heads = {thread_of(each.message.to_id): each async for each in self._heads()}
         fresh, todo = set[str](), list[Awaitable[bool]]()
@@ -202,6 +214,7 @@ class Gateway:
     async def _begin_turns(self) -> None:
         """Begin what waits, unless it runs here or in another process. A turn does not keep others from beginning."""
         await self._upkeep.run()
+        await self._look_for_stalls()
         most = MAX_HEADS + len(self._running) + len(self._held)
         now = inside(self._agent).clock.monotonic()
         if now - self._polled >= self._poll:
@@ -223,6 +236,20 @@ class Gateway:
         for thread in todo.keys() - self._running.keys() - owned - failed:
             self._running[thread] = task = asyncio.ensure_future(todo[thread]())
             task.add_done_callback(partial(self._over, thread))
+
+    async def _look_for_stalls(self) -> None:
+        """Tell the owner of each stall once: by a message, and by an event of the owner's account (A18)."""
+        agent, society = inside(self._agent), self._society
+        if agent.clock.monotonic() - self._looked < STALLS_SECONDS:
+            return
+        self._looked = agent.clock.monotonic()
+        self.stalls = await society.stalls()
+        scope = Scope(workspace=self._agent.workspace, account=society.config.owner)
+        for stall in self.stalls:
+            if stall.id not in self._told and await society.mail.tell_owner(stall.as_message()):
+                emit = Emitter(stall.id, agent.clock, partial(agent.parts.account_events.publish, scope))
+                emit(StallFound, kind=stall.kind, members=stall.members, since=stall.since, remedy=stall.remedy)
+        self._told = {each.id for each in self.stalls}
 
     async def _heads(self) -> AsyncGenerator[Letter]:
         """The oldest message of each mailbox."""

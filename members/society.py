@@ -59,6 +59,7 @@ from .mail.mailroom import Mailroom
 from .mail.messages import MESSAGE_TYPE, RoleMessage
 from .mail.rules import MESSAGE_MARK, MessageRules, told_by
 from .mail.wakeups import Wakeups
+from .stalls import Stall, find_stalls, look
 
 _LOG: Final = logging.getLogger("worldagent.society")
 
@@ -127,6 +128,14 @@ class Society:
     async def aclose(self) -> None:
         """Close the connections that wake gateways; the database stays open."""
         await self._store.wakeups.aclose()
+
+    async def stalls(self) -> tuple[Stall, ...]:
+        """What stands still or goes round now: long waits, mailboxes that do not move, ping-pong, circles of forwards.
+
+        The alarms of the policy say from when on. A gateway tells the owner of each, once (A18).
+        """
+        policy, now = self.config.policy, self._store.clock.now()
+        return find_stalls(await self._store.read(lambda tx: look(tx, self.config.id, policy, now)), policy)
 
     # --- members ------------------------------------------------------------------------------------------------------
 

@@ -454,7 +454,11 @@ class Journal:
             workspace: The workspace.
             limit: How many to return.
         """
-        rows = await self._database.read(lambda transaction: transaction.execute(_REPLIES, (workspace, limit)))
+        return await self._database.read(lambda transaction: self.replies_in(transaction, workspace, limit))
+
+    @staticmethod
+    def replies_in(transaction: Transaction, workspace: str, limit: int) -> tuple[OpenReply, ...]:
+        """Return what `open_replies` does, within an open transaction."""
         return tuple(
             OpenReply(
                 Scope(workspace=workspace, account=account, channel=channel, thread=thread),
@@ -463,7 +467,9 @@ class Journal:
                 json.loads(given)["message_id"],
                 None if expires is None else datetime.fromtimestamp(expires, UTC),
             )
-            for call_id, turn, given, expires, thread, account, channel in rows
+            for call_id, turn, given, expires, thread, account, channel in transaction.execute(
+                _REPLIES, (workspace, limit)
+            )
         )
 
     @staticmethod

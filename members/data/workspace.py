@@ -334,6 +334,9 @@ class WorkspacePolicy:
         cross_branch: Whether the lowest common superior confirms an introduction between branches (C3).
         consent: Whether a member is asked before it is introduced (C3).
         message_chain: How many messages can lead to one another since the last of a person or event.
+        wait_alarm: After how many seconds the owner is told that a turn waits for a reply (A18).
+        mailbox_alarm: After how many seconds the owner is told that a mailbox with messages does not move.
+        exchange_alarm: After how many messages in a row between two members the owner is told.
 
     Raises:
         InvalidArgument: A field is invalid.
@@ -349,10 +352,16 @@ class WorkspacePolicy:
     cross_branch: Literal["open", "confirm"] = "open"
     consent: Literal["off", "ask"] = "off"
     message_chain: int = 30
+    wait_alarm: float = 6 * 3600
+    mailbox_alarm: float = 24 * 3600
+    exchange_alarm: int = 10
 
     def __post_init__(self) -> None:
         check_integer("max_roles", self.max_roles, 1_000_000, remedy="choose a smaller number")
-        check_integer("message_chain", self.message_chain, 10_000, remedy="choose a smaller number")
+        for name in ("message_chain", "exchange_alarm"):
+            check_integer(name, getattr(self, name), 10_000, remedy="choose a smaller number")
+        for name in ("wait_alarm", "mailbox_alarm"):
+            check_number(name, getattr(self, name), least=0)
         check_share("default_trust", self.default_trust)
         for name in ("spawn_requires_approval", "auto_spawn"):
             if not isinstance(getattr(self, name), bool):

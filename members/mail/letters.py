@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
 from pydantic import Json
@@ -136,12 +136,14 @@ _CASE: Final = f"""SELECT {_COLUMNS} FROM wa_mail WHERE workspace=? AND case_id=
                    ORDER BY sent, id LIMIT ?"""
 _WAIT: Final = "UPDATE wa_mail SET waits=?, during=? WHERE workspace=? AND id=?"
 # A wait is over with its time, with the turn that it is in, and with the first reply.
-_WAITS_FOR: Final = """SELECT DISTINCT receiver FROM wa_mail AS m WHERE workspace=? AND sender=? AND waits > ?
+_NO_REPLY: Final = """NOT EXISTS (SELECT 1 FROM wa_mail AS a WHERE a.workspace=m.workspace AND a.answers=m.id
+                                   AND a.answers <> '' AND a.kind <> 'request' AND a.state <> 'recorded')"""
+_UNREPLIED: Final = f"""SELECT m.sender, m.receiver, m.id, m.sent FROM wa_mail AS m WHERE m.workspace=?
+                        AND m.id IN ({{}}) AND {_NO_REPLY} ORDER BY m.sent, m.id"""
+_WAITS_FOR: Final = f"""SELECT DISTINCT receiver FROM wa_mail AS m WHERE workspace=? AND sender=? AND waits > ?
                        AND (during='' OR EXISTS (SELECT 1 FROM wa_mail AS d WHERE d.workspace=m.workspace
                                                  AND d.id=m.during AND d.state='handling'))
-                       AND NOT EXISTS (SELECT 1 FROM wa_mail AS a WHERE a.workspace=m.workspace AND a.answers=m.id
-                                       AND a.answers <> '' AND a.kind <> 'request' AND a.state <> 'recorded')
-                       ORDER BY receiver"""
+                       AND {_NO_REPLY} ORDER BY receiver"""
 _ANSWERING: Final = f"""SELECT {_COLUMNS} FROM wa_mail WHERE workspace=? AND answers=? AND kind=?
                         AND state <> 'recorded'"""
 
@@ -251,6 +253,15 @@ def waits_between(tx: Transaction, workspace: str, first: str, last: str, now: d
                 before[other] = here
                 looked.append(other)
     return ()
+
+
+def unreplied(tx: Transaction, workspace: str, message_ids: Sequence[str]) -> list[tuple[str, str, str, datetime]]:
+    """Sender, receiver, id and time of those of some messages to which no reply is there."""
+    return [
+        (sender, receiver, id_, datetime.fromtimestamp(sent, UTC))
+        for marks, some in portions(message_ids)
+        for sender, receiver, id_, sent in tx.execute(_UNREPLIED.format(marks), (workspace, *some))
+    ]
 
 
 def note_wait(tx: Transaction, letter: Letter, workspace: str, until: datetime, during: Letter | None) -> None:

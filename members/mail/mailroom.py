@@ -539,14 +539,23 @@ class Mailroom:
             case: The case that it belongs to (A17).
         """
         check_texts(message_id=message_id, text=text, case=case)
-        await self._store.transact(lambda tx: self._notify_owner(tx, stuck(message_id, ROOT, text, error), case=case))
+        await self.tell_owner(stuck(message_id, ROOT, text, error), case=case)
+
+    async def tell_owner(self, message: RoleMessage, *, case: str = "") -> bool:
+        """Put a message of the system into the owner's inbox, once for each id; returns whether it was not there yet.
+
+        A full inbox is left out.
+        """
+        return await self._store.transact(lambda tx: self._notify_owner(tx, message, case=case))
 
     def _notify_owner(
         self, tx: Transaction, message: RoleMessage, marks: Sequence[str] = (), *, case: str = ""
-    ) -> None:
-        if letter_of(tx, self._workspace, message.id) is None:
-            with suppress(MailboxFull):
-                post(tx, self._workspace, message, now=self._store.clock.now(), marks=marks, case=case)
+    ) -> bool:
+        if letter_of(tx, self._workspace, message.id) is not None:
+            return False
+        with suppress(MailboxFull):
+            post(tx, self._workspace, message, now=self._store.clock.now(), marks=marks, case=case)
+        return True
 
     # --- reading ------------------------------------------------------------------------------------------------------
 

@@ -128,8 +128,9 @@ DAY = 86_400.0
 
 
 async def letters(agent: WorldAgent) -> list[tuple[str, str]]:
-    """Whom the owner has letters from, and about which error."""
-    return [(each.message.from_id, each.message.payload.get("error", "")) for each in await agent.society.mail.inbox()]
+    """Whom the owner has letters from, and about which error or stall."""
+    inbox = [(each.message.from_id, each.message.payload) for each in await agent.society.mail.inbox()]
+    return [(sender, given.get("error") or given.get("stall", "")) for sender, given in inbox]
 
 
 async def status(agent: WorldAgent, turn_id: str) -> str:
@@ -269,7 +270,7 @@ async def test_a_version_leaves_the_turns_of_a_newer_one_alone(tmp_path: Path, b
             await clock.advance(2 * DAY)
         assert await status(agent, state.turn_id) == "paused"
         if began == "message":
-            assert await letters(agent) == []
+            assert await letters(agent) == [("root", "mailbox")]
             assert [each.message.id for each in await agent.society.mail.waiting()] == ["m1"]
 
 

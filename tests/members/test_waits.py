@@ -122,11 +122,13 @@ async def waits_at_random(place: Path | PostgresAddress, steps: list[tuple[Any, 
                 assert (letter is None) == leads(given[0][1], given[0][0], before), "what closes a circle is refused"
                 note(letter)
             elif kind == "race":
-                both = (office.ask(*given[0], office.first), office.ask(*given[1], office.second))
+                (one, other), (third, fourth) = given
+                both = (office.ask(one, other, office.first), office.ask(third, fourth, office.second))
                 for letter in await asyncio.gather(*both):
                     note(letter)
             elif kind == "reply":
-                await office.first.mail.send(*given[0], "Yes.", payload=REASON)
+                one, other = given[0]
+                await office.first.mail.send(one, other, "Yes.", payload=REASON)
             elif kind == "end":
                 await office.end(given[0])
             else:
