@@ -704,7 +704,8 @@ class WorldAgent:
 
         Without a turn it follows an account instead: `async for event in agent.events(account="ana")` gives a
         `PauseNotified` for each pause of the account's unattended turns in this process, from the call until the
-        agent is closed. None is all accounts of the workspace.
+        agent is closed, and the owner of a workspace with members gets a `StallFound` for each stall that a gateway in
+        this process finds. None is all accounts of the workspace.
 
         Args:
             turn_id: The turn's id.

@@ -15,7 +15,7 @@ import contextlib
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, Self, get_args
 
 from ..agent import WorldAgent
 from ..agent.runtime.inside import inside
@@ -46,7 +46,7 @@ from .mail.letters import Letter
 from .mail.wakeups import POLL_SECONDS, Watch, cancelled, first_of
 from .responding import workers_of
 from .society import Society
-from .stalls import Stall
+from .stalls import Stall, StallKind
 from .workers import EarlierMessage, MemberRequest
 
 if TYPE_CHECKING:
@@ -250,6 +250,10 @@ class Gateway:
                 emit = Emitter(stall.id, agent.clock, partial(agent.parts.account_events.publish, scope))
                 emit(StallFound, kind=stall.kind, members=stall.members, since=stall.since, remedy=stall.remedy)
         self._told = {each.id for each in self.stalls}
+
+    def stall_counts(self) -> dict[str, int]:
+        """How many stalls of each kind `stalls` has, by the names of their gauges."""
+        return {f"stalls_{kind}": sum(each.kind == kind for each in self.stalls) for kind in get_args(StallKind)}
 
     async def _heads(self) -> AsyncGenerator[Letter]:
         """The oldest message of each mailbox."""

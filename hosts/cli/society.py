@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _MEMBERS: Final = {"ID": "id", "ROLE": "role", "STATUS": "status", "PARENT": "parent", "SOUL": "soul_version"}
 _CONTACTS: Final = {"ID": "id", "ROLE": "role", "INTRODUCED BY": "introduced_by", "NOTE": "note"}
+_STALLS: Final = {"KIND": "kind", "SINCE": "since", "WHAT": "what", "REMEDY": "remedy"}
 _MEMBER: Final = argument("MEMBER", "The id of the member.")
 _SPAWN: Final = argument("MEMBER", "The id of the member, as `society spawns` shows it.")
 
@@ -99,6 +100,18 @@ def graph(options: ThreadsOptions, output: Output) -> None:
     [bold]Example[/bold]
 
       worldagent society graph > who-knows-whom.mmd
+    """
+
+
+@operation(
+    app, "stalls", "society_stalls", show=lambda found: records_table(_STALLS, found.stalls, "nothing stands still")
+)
+def stalls(options: ThreadsOptions, output: Output) -> None:
+    """List what stands still among the members or goes round, and what to do.
+
+    [bold]Example[/bold]
+
+      worldagent society stalls --workspace studio
     """
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
 
     from ...agent import WorldAgent
+    from ...members.gateway import Gateway
     from ...scheduling import QueueWorker
 
 READY_SECONDS = 2.0  # seconds that the database and the queue have to answer
@@ -76,7 +77,7 @@ async def _work(options: WorkerOptions, output: Output, *, home_roles: bool) -> 
     from .agents import open_shared
 
     async with open_shared(options, output, home_roles=home_roles) as agent:
-        worker = _worker(agent, options)
+        worker, gateway = _worker(agent, options), None
         runs: list[Coroutine[None, None, None]] = [] if worker is None else [worker.run()]
         runs.append(inside(agent).pending.watch(agent.workspace))
         work = [] if worker is None else [f"submitted turns, as {worker.id}"]
@@ -85,13 +86,14 @@ async def _work(options: WorkerOptions, output: Output, *, home_roles: bool) -> 
             runs.append(schedules.run())
             work.append(f"{len(await schedules.list())} schedules")
         if society_of(agent) is not None:
-            runs.append(Gateway(agent).run())
+            gateway = Gateway(agent)
+            runs.append(gateway.run())
             work.append("messages and events of members")
         work.append("queued messages")
         output.note(f"worker of the workspace {agent.workspace!r}: {', '.join(work)}")
         async with AsyncExitStack() as pages:
             if options.port is not None:
-                await _open_pages(pages, options.port, _Report(agent, worker), output)
+                await _open_pages(pages, options.port, _Report(agent, worker, gateway), output)
             try:
                 await _together(runs, agent)
             except asyncio.CancelledError:
@@ -113,13 +115,14 @@ async def _open_pages(stack: AsyncExitStack, port: str, report: _Report, output:
 class _Report:
     """What the pages of a worker say, in numbers alone."""
 
-    def __init__(self, agent: WorldAgent, worker: QueueWorker | None) -> None:
-        self._agent, self._worker = agent, worker
+    def __init__(self, agent: WorldAgent, worker: QueueWorker | None, gateway: Gateway | None) -> None:
+        self._agent, self._worker, self._gateway = agent, worker, gateway
 
     def health(self) -> dict[str, Any]:
-        """Return what the worker has done so far."""
+        """Return what the worker has done so far, and how many stalls of members there are."""
+        stalls = {} if self._gateway is None else self._gateway.stall_counts()
         if self._worker is None:
-            return {"draining": False}
+            return {"draining": False, **stalls}
         counts = self._worker.counts
         return {
             "draining": self._worker.draining,
@@ -129,6 +132,7 @@ class _Report:
             "turns_ended_total": counts.ended,
             "turns_failed_total": counts.failed,
             "turns_taken_over_total": counts.taken_over,
+            **stalls,
         }
 
     async def ready(self) -> dict[str, Any]:

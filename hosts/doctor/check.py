@@ -17,6 +17,10 @@ from ...core.errors import WorldAgentError
 from ...harness import Registry
 from ...mcp_client.logins import LoginStore
 from ...mcp_client.tools import McpSource, McpSources
+from ...members.data.workspace import WorkspacePolicy
+from ...members.stalls import Stall, find_stalls, look
+from ...memory.members import SOCIETY
+from ...storage import Transaction
 from ...testing.role_host_conformance import Failed, Point, Points, Result, Skipped, Tell, Warned, settle
 from ...tools.shell import hides_host
 from . import files, installation, keys
@@ -26,6 +30,7 @@ SERVICE_POINTS: Final = Points()
 _WORKSPACE: Final = "default"  # the one of commands that name none
 point: Final = SERVICE_POINTS.add
 
+_MAX_STALLS: Final = 3  # that are shown
 _QUESTION: Final = "Say hello."
 
 
@@ -134,6 +139,28 @@ async def shell(site: Site) -> str | None:
         "a command of the tool `shell` can read the environment of the process, with its keys",
         "allow user namespaces (Linux), or run agents with this tool where no key is in the environment",
     )
+
+
+@point("society.stalls", "members of workspaces get on", needs=("database.agent",))
+async def stalls(site: Site) -> str | None:
+    """Nothing stands still among members or goes round, by the alarms of a policy that sets none."""
+    found = await keys.read_database(site.storage.place, _stalls, tuple[tuple[str, Stall], ...]())
+    if found:
+        more = f"; and {len(found) - _MAX_STALLS} more" if len(found) > _MAX_STALLS else ""
+        shown = "; ".join(f"{each.what} ({workspace})" for workspace, each in found[:_MAX_STALLS])
+        raise Warned(
+            f"{shown}{more}", f"{found[0][1].remedy}; see `worldagent society stalls --workspace {found[0][0]}`"
+        )
+    return None
+
+
+def _stalls(tx: Transaction, database: str) -> tuple[tuple[str, Stall], ...]:
+    versions = dict(tx.execute("SELECT name, version FROM wa_schema"))
+    if versions.get(SOCIETY.name, 0) < len(SOCIETY.migrations):  # the next agent that opens it brings it up to date
+        return ()
+    now, policy = SystemClock().now(), WorkspacePolicy()
+    workspaces = [workspace for (workspace,) in tx.execute("SELECT workspace FROM wa_society ORDER BY workspace")]
+    return tuple((each, stall) for each in workspaces for stall in find_stalls(look(tx, each, policy, now), policy))
 
 
 @point("sidecar.tokens", "only the owner can read the tokens of a sidecar", needs=("settings.values",))

@@ -11,10 +11,10 @@ import contextlib
 import os
 import sqlite3
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from ...agent import Settings
 from ...core.errors import HostError, InvalidArgument, StorageUnavailable
@@ -25,6 +25,8 @@ from ...storage import Database, PostgresAddress, Transaction, from_sqlite
 from ...testing.role_host_conformance import Failed, Points, Warned
 from .files import NOT_YET, check_private, holders, is_there, opened
 from .installation import InstallationOptions, Site
+
+T = TypeVar("T")
 
 POINTS: Final = Points()
 point: Final = POINTS.add
@@ -106,14 +108,14 @@ def look_at_key(options: InstallationOptions) -> KeyState:
     with contextlib.suppress(HostError):  # the file does not hold a key, so the key is lost
         key = RoleKey.read(file) if file.is_file() else None
     # A process in another namespace has no number here, nor does a lock that several processes can hold.
-    place, stop = storage.place, threading.Event()
+    place = storage.place
     files = [place] if isinstance(place, Path) else []
     processes = {number for number in holders(files) if number.isdigit()} - {"0", str(os.getpid())}
     return KeyState(
         file=file,
         there=file.exists(),
         key=None if key is None else key.id,
-        turns=_with_current_ids(_read(place, stop) if isinstance(place, Path) else asyncio.run(_turns_of(place)), key),
+        turns=_with_current_ids(asyncio.run(read_database(place, _all_recorded, ())), key),
         processes=tuple(sorted(processes, key=int)),
     )
 
@@ -143,13 +145,7 @@ async def key(site: Site) -> str | None:
         found = await asyncio.to_thread(RoleKey.read, file)
     else:
         found = await asyncio.to_thread(RoleKey, given.get_secret_value())
-    stop = threading.Event()
-    try:
-        place = site.storage.place
-        reading = asyncio.to_thread(_read, place, stop) if isinstance(place, Path) else _turns_of(place)
-        turns = _with_current_ids(await reading, found)
-    finally:
-        stop.set()
+    turns = _with_current_ids(await read_database(site.storage.place, _all_recorded, ()), found)
     otherwise = recorded_with_other_key(turns, None if found is None else found.id)
     if otherwise:
         raise Warned(
@@ -164,15 +160,23 @@ async def key(site: Site) -> str | None:
     return f"key {found.id}, from {'role.key' if given is None else 'the setting role_key'}{chosen}"
 
 
-async def _turns_of(address: PostgresAddress) -> tuple[RecordedTurn, ...]:
-    """Like `_read`, for a database on a server."""
+async def read_database(place: Path | PostgresAddress, work: Callable[[Transaction, str], T], nothing: T) -> T:
+    """Read the database of a home, and change nothing.
 
-    def work(transaction: Transaction) -> tuple[RecordedTurn, ...]:
-        [(any_made,)] = transaction.execute("SELECT to_regclass('wa_turn')")
-        return _all_recorded(transaction, database.name) if any_made else ()
-
-    async with contextlib.aclosing(await Database.open(address, schemas=())) as database:
-        return await database.read(work)
+    Args:
+        place: The database.
+        work: Reads, in a transaction; it gets the name of the database, too.
+        nothing: What is returned for a database that no agent has opened yet.
+    """
+    stop = threading.Event()
+    try:
+        if isinstance(place, Path):
+            return await asyncio.to_thread(_read, place, work, nothing, stop)
+        async with contextlib.aclosing(await Database.open(place, schemas=())) as database:
+            [(made,)] = await database.read(lambda tx: tx.execute("SELECT to_regclass('wa_turn')"))
+            return await database.read(lambda tx: work(tx, database.name)) if made else nothing
+    finally:
+        stop.set()
 
 
 def _all_recorded(transaction: Transaction, name: str) -> tuple[RecordedTurn, ...]:
@@ -180,16 +184,16 @@ def _all_recorded(transaction: Transaction, name: str) -> tuple[RecordedTurn, ..
     return tuple(turn for turn in found if turn.keys)
 
 
-def _read(file: Path, stop: threading.Event) -> tuple[RecordedTurn, ...]:
+def _read(file: Path, work: Callable[[Transaction, str], T], nothing: T, stop: threading.Event) -> T:
     if not is_there(file):
-        return ()
+        return nothing
     problem: HostError
     try:
         with opened(file, stop) as connection:
             reading = _Reading(connection)
             if not reading.execute("SELECT 1 FROM sqlite_master WHERE name='wa_turn'"):
-                return ()
-            return _all_recorded(reading, str(file))
+                return nothing
+            return work(reading, str(file))
     except sqlite3.Error as error:
         problem = from_sqlite(error, file) or StorageUnavailable(
             f"{str(file)!r} cannot be read", remedy="use another home: --home, or the setting home"

@@ -18,6 +18,7 @@ from ...members.graph import as_mermaid, graph_of, standing
 from ...members.life.members import unknown_member
 from ...members.mail.letters import MAX_WAITING, State
 from ...members.mail.messages import MAX_CONTENT, MESSAGE_TYPE, Envelope, MessageType
+from ...members.stalls import StallKind
 from .arguments import JsonObject, WorkspaceArguments
 from .call import Call, Refused
 from .operation import check_owner, is_owner, operation
@@ -229,6 +230,16 @@ class TrustRecord(Wire):
     default: float = Field(description="with anything else")
 
 
+class StallRecord(Wire):
+    """Something that stands still among members, or goes round."""
+
+    kind: StallKind
+    members: list[str] = Field(description="whom it is about")
+    since: str
+    what: str = Field(description="what it is, in a sentence")
+    remedy: str = Field(description="what a person can do")
+
+
 class SocietyMembersAnswer(Answer):
     """Answer of `society_members`."""
 
@@ -264,6 +275,12 @@ class SocietyGraphAnswer(Answer):
     members: list[MemberRecord]
     contacts: list[KnownRecord]
     mermaid: str = Field(description="the same as a Mermaid flowchart")
+
+
+class SocietyStallsAnswer(Answer):
+    """Answer of `society_stalls`."""
+
+    stalls: list[StallRecord]
 
 
 class SocietyInboxAnswer(Answer):
@@ -397,6 +414,17 @@ async def society_graph(call: Call[WorkspaceArguments], workspace: Workspace) ->
     """Return who knows whom, and by whose introduction."""
     found = await graph_of(workspace.society)
     return SocietyGraphAnswer.model_validate({**found, "mermaid": as_mermaid(found)})
+
+
+@operation(
+    "List stalls",
+    "What stands still among the members or goes round, and what to do: long waits, mailboxes that do not move, "
+    "ping-pong and circles of forwarded events.",
+    who="owner",
+)
+async def society_stalls(call: Call[WorkspaceArguments], workspace: Workspace) -> SocietyStallsAnswer:
+    """Return what stands still among the members, or goes round (A18)."""
+    return SocietyStallsAnswer.model_validate({"stalls": to_json(await workspace.society.stalls())})
 
 
 @operation(

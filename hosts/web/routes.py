@@ -68,6 +68,7 @@ GET    /memory/{entry}                      memory_show
 PATCH  /memory/{entry}                      memory_edit
 GET    /members                             society_members
 GET    /members/graph                       society_graph
+GET    /members/stalls                      society_stalls
 GET    /members/waiting                     society_spawns
 GET    /members/{member}                    society_member
 POST   /members/{member}/approve            society_approve

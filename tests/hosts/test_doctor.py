@@ -21,6 +21,8 @@ from support.command_line import doctor
 from support.noted_turns import contents
 from support.pages import DOCS, rows
 from support.raw_hosts import plain_host
+from support.role_specs import spec_of, workspace_of
+from worldagent.agent.runtime.inside import inside
 from worldagent.core import Tier
 from worldagent.hosts.doctor import INSTALLATION_POINTS, InstallationOptions, check_installation
 from worldagent.hosts.doctor import Result as PointResult
@@ -204,6 +206,25 @@ def test_points_of_a_missing_package_are_skipped(home: Path, check: Check, monke
     assert {results[f"package.{point}"].status for point in ("versions", "extras")} == {"skip"}
 
 
+@pytest.mark.requirement("A18")
+@pytest.mark.on_every_database
+def test_members_that_stand_still_are_named_with_a_remedy(tmp_path: Path, check: Check) -> None:
+    async def write(sql: str) -> None:
+        async with scripted_agent(tmp_path, answering(), society=workspace_of()) as agent:
+            await agent.society.join(spec_of("cro"))
+            await agent.society.mail.send("root", "cro", "Report.", message_id="m1")
+            await inside(agent).stores.database.transact(lambda tx: tx.execute(sql))
+
+    asyncio.run(write("UPDATE wa_mail SET sent = sent - 86400 + 3600"))
+    assert check(tmp_path)["society.stalls"].status == "pass"
+    asyncio.run(write("UPDATE wa_mail SET sent = sent - 3600"))
+    before = contents(tmp_path)
+    found = check(tmp_path)["society.stalls"]
+    assert (found.status, found.problem) == ("warn", "the mailbox of cro does not move (novel)")
+    assert found.remedy.endswith("; see `worldagent society stalls --workspace novel`")
+    assert contents(tmp_path) == before
+
+
 def test_token_file_must_be_valid_and_private(home: Path, check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
     file = home / "tokens.toml"
     file.write_text('[[token]]\ntoken = "secret-of-the-sidecar"\nworkspaces = ["novel"]\n')
@@ -276,13 +297,13 @@ def test_doctor_prints_a_line_for_each_point_and_a_summary(home: Path) -> None:
     assert [line[7:].split()[0] for line in lines[1:-1] if line.startswith("[")] == [
         point.id for point in INSTALLATION_POINTS
     ]
-    assert lines[-1] == "18 passed, 0 failed, 1 skipped"
+    assert lines[-1] == "19 passed, 0 failed, 1 skipped"
     assert all(len(line) <= 80 and line.isascii() for line in lines)
     failing = doctor("--home", str(home), "--lm", HOSTED, OPENAI_API_KEY="")
     assert failing.exit_code == 1
     assert "[FAIL] model.configured" in failing.stdout
     assert "       remedy: " in failing.stdout
-    assert failing.stdout.splitlines()[-1] == "17 passed, 1 failed, 1 skipped"
+    assert failing.stdout.splitlines()[-1] == "18 passed, 1 failed, 1 skipped"
 
 
 def test_doctor_checks_a_host_that_is_named_and_nothing_else(tmp_path: Path) -> None:

@@ -152,14 +152,15 @@ def agent():
 """
 
 
-@pytest.mark.requirement("A12")
+@pytest.mark.requirement("A12", "A18")
 async def test_a_worker_handles_the_events_of_members(run: Run, home: Path) -> None:
     (home / "app.py").write_text(_TEAM)
     stored = ("--workspace", "shop", "--home", str(home / "data"), "--json")
-    async with started(home, "worker", "--app", "app:agent") as process:
+    async with started(home, "worker", "--app", "app:agent", "--port", "0") as process:
         assert process.stderr is not None
         told = await asyncio.wait_for(process.stderr.readline(), BOUND)
         assert b"messages and events of members" in told
+        pages = (await asyncio.wait_for(process.stderr.readline(), BOUND)).decode().split()[-1].removesuffix("/health")
         words = ("workspace", "emit", "lead.created", "--domain", "revenue", "--payload", '{"lead": "Ada"}')
         assert (await run(*words, *stored)).exit_code == 0
         async with asyncio.timeout(BOUND):
@@ -168,5 +169,9 @@ async def test_a_worker_handles_the_events_of_members(run: Run, home: Path) -> N
                 if posted["state"] == "done":
                     break
         assert (posted["member"], posted["result"]) == ("cro", "done")
+        async with httpx2.AsyncClient() as http:
+            metrics = (await http.get(f"{pages}/metrics")).text
+        for kind in ("long_wait", "mailbox", "ping_pong", "forwards"):
+            assert f"# TYPE worldagent_stalls_{kind} gauge\nworldagent_stalls_{kind} 0\n" in metrics
         process.send_signal(signal.SIGTERM)
         await asyncio.wait_for(process.wait(), BOUND)

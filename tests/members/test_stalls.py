@@ -114,6 +114,8 @@ async def test_the_owner_is_told_once_of_a_long_wait_and_again_of_the_next_one(t
             assert await told(agent) == ["long_wait"] * number
             [stall] = await agent.society.stalls()
             assert (stall.members, gateway.stalls) == (("cro", "user"), (stall,))
+            counted = {"stalls_long_wait": 1, "stalls_mailbox": 0, "stalls_ping_pong": 0, "stalls_forwards": 0}
+            assert gateway.stall_counts() == counted
             event = await asyncio.wait_for(anext(events), 5)
             assert isinstance(event, StallFound)
             assert (event.turn_id, event.kind, event.members, event.since, event.remedy) == (

@@ -74,6 +74,7 @@ async def test_the_owner_sees_members_and_contacts_as_the_command_line_shows_the
         "society_contacts": (("contacts", "bdr"), {"member": "bdr"}),
         "society_graph": (("graph",), {}),
         "society_inbox": (("inbox",), {}),
+        "society_stalls": (("stalls",), {}),
         "society_spawns": (("spawns",), {}),
     }
     async with served(sidecar) as url, caller_of(url, "auto", "charles") as owner:
@@ -139,6 +140,7 @@ async def test_only_the_owner_and_operators_see_and_change_what_members_know(tmp
         "society_members": {},
         "society_contacts": {"member": "bdr"},
         "society_graph": {},
+        "society_stalls": {},
         "society_withdraw": {"member": "bdr", "contact": "cro"},
         "society_spawns": {},
         "society_approve": {"member": "sdr"},
@@ -206,6 +208,7 @@ async def test_an_agent_without_a_society_says_so(tmp_path: Path) -> None:
         "society_members": {},
         "society_contacts": {},
         "society_graph": {},
+        "society_stalls": {},
         "society_inbox": {},
         "society_read": READ,
         "society_send": {"to": "root", "text": "Hm."},
