@@ -106,7 +106,7 @@ class Society:
         self.contacts = ContactRegistry(self._store)
         self.drafts = Drafts(self._store)
         self.recommendations = Recommendations(self._store)
-        self.outcomes = Outcomes(database, config.id)
+        self.outcomes = Outcomes(database, config.id, self._store.clock)
         self.events = Events(self._store)
 
     if not TYPE_CHECKING:

@@ -218,5 +218,11 @@ SOCIETY: Final = Schema(
             "ALTER TABLE wa_mail ADD COLUMN during TEXT",
             "CREATE INDEX wa_mail_waits ON wa_mail(workspace, sender) WHERE waits IS NOT NULL",
         ),
+        (
+            # When the last decision about an event was made, and when a person rated an episode: a replay of the
+            # events needs their order.
+            "ALTER TABLE wa_occurrence ADD COLUMN decided DOUBLE PRECISION",
+            "ALTER TABLE wa_outcome ADD COLUMN rated DOUBLE PRECISION",
+        ),
     ),
 )

@@ -56,7 +56,7 @@ async def list_traces(options: ThreadsOptions, output: Output, thread: str | Non
     """
     from ...core import summed
 
-    async with _traces(options) as traces:
+    async with open_traces(options) as traces:
         found = await traces.list(thread=thread, limit=limit)
     if not found:
         which = f" of the thread {thread!r}" if thread else ""
@@ -118,7 +118,7 @@ async def show_trace(
     from ..service.pauses import flow_record
     from .trace_text import BEGIN, NO_FLOWS, flow_graph, trace_page, trace_text
 
-    async with _traces(options) as traces:
+    async with open_traces(options) as traces:
         if file is not None:
             trace = await asyncio.to_thread(_trace_in_file, file, turn, output)
         else:
@@ -131,7 +131,7 @@ async def show_trace(
     if html is None:
         output.result(value, flow_graph(trace) if mermaid else trace_text(trace, flow=flow))
         return
-    await asyncio.to_thread(_replace, html, trace_page(trace), BEGIN)
+    await asyncio.to_thread(replace_own, html, trace_page(trace), BEGIN)
     output.note(f"wrote {str(html)!r}")
     output.result(value | {"file": str(html)})
 
@@ -152,13 +152,13 @@ async def export_trace(options: ThreadsOptions, output: Output, turn: str, file:
 
     from ...harness.trace.records import HEADER
 
-    async with _traces(options) as traces:
+    async with open_traces(options) as traces:
         trace = await traces.get(turn)
     lines = [HEADER, *(record.line() for record in trace.records)]
     if file is None:
         output.result({"trace": lines}, "\n".join(lines))
         return
-    await asyncio.to_thread(_replace, file, "".join(f"{line}\n" for line in lines), HEADER)
+    await asyncio.to_thread(replace_own, file, "".join(f"{line}\n" for line in lines), HEADER)
     output.note(f"wrote {len(trace.records)} records to {str(file)!r}")
     output.result({"exported": {"turn": trace.id, "file": str(file), "records": len(trace.records)}})
 
@@ -207,7 +207,8 @@ async def _newest(traces: Traces, workspace: str) -> str:
 
 
 @contextlib.asynccontextmanager
-async def _traces(options: ThreadsOptions) -> AsyncGenerator[Traces]:
+async def open_traces(options: ThreadsOptions) -> AsyncGenerator[Traces]:
+    """The traces of the workspace of some options."""
     from ...harness.trace import Traces
     from ...harness.trace.index import TraceIndex
 
@@ -216,7 +217,7 @@ async def _traces(options: ThreadsOptions) -> AsyncGenerator[Traces]:
         yield Traces(index, options.workspace)
 
 
-def _replace(file: Path, text: str, begin: str) -> None:
+def replace_own(file: Path, text: str, begin: str) -> None:
     """Write a file that only its owner can read. An existing file is replaced only if it begins with `begin`."""
     from ...core.errors import InvalidArgument
     from ...core.files import replace_file, storage_errors

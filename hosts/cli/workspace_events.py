@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from .command import bad_usage, command
+from .command import bad_usage, command, storage_of
 from .exits import DONE, PAUSED
 from .operating import opened
 from .options import AgentOptions, ThreadsOptions, option_group
@@ -91,6 +91,8 @@ class EventsOptions(ThreadsOptions):
         since (--since TIME; Which): Only events that were posted then or later, such as 2026-02-18 or
             2026-02-18T09:30. Without a zone it is the time of this machine.
         limit (--limit N; Which): How many to show, 1 to 10,000, the last ones.
+        export (--export FILE; Output): Write all events instead, with their outcomes, feedback, approvals and spawns,
+            as JSON Lines for [bold]workspace try[/bold]. An existing file is replaced only if it is such a file.
     """
 
     state: str | None = None
@@ -100,6 +102,7 @@ class EventsOptions(ThreadsOptions):
     case: str | None = None
     since: str | None = None
     limit: int = 100
+    export: Path | None = None
 
 
 @command(workspace_app, "events", asks=("event_list",))
@@ -113,7 +116,11 @@ async def events(options: EventsOptions, output: Output) -> None:
       worldagent workspace events --state paused
 
       worldagent workspace events --member cro --type 'lead.*' --result failed --since 2026-02-18
+
+      worldagent workspace events --export week.jsonl
     """
+    if options.export is not None:
+        return await _exported(options, output, options.export)
     from ...members.cases import case_with
     from ..service.home import stores_of
 
@@ -133,6 +140,22 @@ async def events(options: EventsOptions, output: Output) -> None:
             found = tuple(each for each in found if each.event.id in ids)
     none = f"there are no events in the workspace {options.workspace!r}"
     output.result({"events": [each.to_json() for each in found]}, _text(found) if found else none)
+
+
+async def _exported(options: ThreadsOptions, output: Output, file: Path) -> None:
+    import asyncio
+
+    from ...members.data.recorded import BEGIN, written
+    from ...members.exporting import recorded
+    from ..service.home import open_home
+    from .trace import open_traces, replace_own
+
+    async with open_home(storage_of(options.home), options.workspace) as home, open_traces(options) as traces:
+        lines = await recorded(home.stores, options.workspace, traces)
+    await asyncio.to_thread(replace_own, file, written(lines), BEGIN)
+    count = sum(each.kind == "event" for each in lines)
+    output.note(f"wrote {count} events to {str(file)!r}")
+    output.result({"exported": {"file": str(file), "events": count, "lines": len(lines)}})
 
 
 @option_group

@@ -158,7 +158,8 @@ class HomeThread:
         from ...members.life.outcomes import Outcomes
 
         await self.stores.examples.rate(thread_key(self.scope), turn_id, feedback, note)
-        await Outcomes(self.stores.database, self.scope.workspace).rate_turn(turn_id, feedback)
+        outcomes = Outcomes(self.stores.database, self.scope.workspace, self.stores.clock)
+        await outcomes.rate_turn(turn_id, feedback)
 
     async def fork(self, *, at: str | None = None, to: str | None = None) -> Self:
         """As `Thread.fork`."""

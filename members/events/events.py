@@ -11,7 +11,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any, Final, Literal, get_args
@@ -134,6 +134,8 @@ _ONE: Final = f"SELECT {_COLUMNS} FROM wa_occurrence WHERE workspace=? AND id=?"
 _INSERT: Final = f"INSERT INTO wa_occurrence({_COLUMNS}) VALUES({', '.join('?' * 13)})"
 _UPDATE: Final = """UPDATE wa_occurrence SET place=?, member=?, state=?, trail=?, decision=?, result=?, code=?, ended=?
                     WHERE workspace=? AND id=?"""
+_EVERY: Final = f"SELECT {_COLUMNS}, decided FROM wa_occurrence WHERE workspace=? ORDER BY place"
+_DECIDED: Final = "UPDATE wa_occurrence SET decided=? WHERE workspace=? AND id=?"
 _FIRST: Final = "INSERT INTO wa_occurrence_count(workspace, waiting, last) VALUES(?, 0, 0) ON CONFLICT DO NOTHING"
 _COUNTER: Final = "SELECT waiting, last FROM wa_occurrence_count WHERE workspace=?"
 _COUNT: Final = "UPDATE wa_occurrence_count SET waiting=?, last=? WHERE workspace=?"
@@ -417,6 +419,7 @@ class Events:
                 trail = (*posted.trail, posted.member)
                 tx.execute(_COUNT, (waiting, last + 1, self._workspace))
                 return self._write(tx, replace(posted, decision=taken, member=target, trail=trail, place=last + 1))
+            tx.execute(_DECIDED, (self._store.clock.now().timestamp(), self._workspace, posted.event.id))
             decided = replace(posted, decision=taken, state="decided")
             if taken.action == "escalate":
                 self._escalate(tx, decided)
@@ -584,6 +587,12 @@ class Events:
 
 
 _MAX_TEXT: Final = 2000
+
+
+def all_events(tx: Transaction, workspace: str) -> list[tuple[PostedEvent, datetime | None]]:
+    """All events of a workspace that are kept, by their places, each with the time of the last decision about it."""
+    rows = tx.execute(_EVERY, (workspace,))
+    return [(_posted(row), None if at is None else datetime.fromtimestamp(at, UTC)) for *row, at in rows]
 
 
 def _posted(row: Sequence[Any]) -> PostedEvent:

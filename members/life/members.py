@@ -130,6 +130,7 @@ _COLUMNS: Final = ", ".join(_Stored.model_fields)
 _ONE: Final = f"SELECT {_COLUMNS} FROM wa_member WHERE workspace=? AND id=?"
 _SOME: Final = f"SELECT {_COLUMNS} FROM wa_member WHERE workspace=? AND id IN ({{}})"
 _ALL: Final = f"SELECT {_COLUMNS} FROM wa_member WHERE workspace=? AND status <> 'terminated' ORDER BY place"
+_EVERY: Final = f"SELECT {_COLUMNS} FROM wa_member WHERE workspace=? ORDER BY place"
 _IDS: Final = "SELECT id FROM wa_member WHERE workspace=? AND status <> 'terminated' ORDER BY place"
 _CHILDREN: Final = f"SELECT {_COLUMNS} FROM wa_member WHERE workspace=? AND parent=? ORDER BY place"
 _DRAFTS: Final = f"SELECT {_COLUMNS} FROM wa_member WHERE workspace=? AND status='draft' ORDER BY place"
@@ -508,6 +509,11 @@ def members_of(tx: Transaction, workspace: str, ids: Sequence[str]) -> Mapping[s
     """Those of some ids that are members, by their ids."""
     rows = [row for marks, some in portions(ids) for row in tx.execute(_SOME.format(marks), (workspace, *some))]
     return {row[1]: _member(row) for row in rows}
+
+
+def all_members(tx: Transaction, workspace: str) -> list[Member]:
+    """All members of a workspace, also those that are terminated, in the order of registration."""
+    return [_member(row) for row in tx.execute(_EVERY, (workspace,))]
 
 
 def one_member(tx: Transaction, workspace: str, role_id: str) -> Member | None:

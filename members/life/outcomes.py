@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final, get_args
 
-from ...core import canonical_json, check_id
+from ...core import Clock, SystemClock, canonical_json, check_id
 from ...core.checks import check_choice, check_texts, check_time, to_json
 from ...core.errors import InvalidArgument, UnknownEpisode
 from ...storage import Database, Row, Time, Transaction
@@ -84,7 +84,7 @@ _SUMS: Final = "SELECT capability, shift, low, high FROM wa_outcome_sum WHERE wo
 _PUT_SUM: Final = """INSERT INTO wa_outcome_sum(workspace, member, capability, shift, low, high)
                      VALUES(?, ?, ?, ?, ?, ?) ON CONFLICT(workspace, member, capability) DO UPDATE
                      SET shift=excluded.shift, low=excluded.low, high=excluded.high"""
-_RATE: Final = "UPDATE wa_outcome SET feedback=? WHERE workspace=? AND episode=?"
+_RATE: Final = "UPDATE wa_outcome SET feedback=?, rated=? WHERE workspace=? AND episode=?"
 _HOLD: Final = "SELECT id FROM wa_member WHERE workspace=? AND id=?"
 _TRUST: Final = "UPDATE wa_member SET trust=? WHERE workspace=? AND id=?"
 
@@ -95,11 +95,13 @@ class Outcomes:
     Args:
         database: A database that was opened with the schema `SOCIETY`.
         workspace: The workspace.
+        clock: Source of time.
     """
 
-    def __init__(self, database: Database, workspace: str) -> None:
+    def __init__(self, database: Database, workspace: str, clock: Clock | None = None) -> None:
         self._database = database
         self._workspace = workspace
+        self._clock = clock or SystemClock()
 
     async def list(self, role_id: str) -> tuple[Outcome, ...]:
         """The kept outcomes of a member in their order, the oldest first; none for a member that was removed."""
@@ -164,11 +166,11 @@ class Outcomes:
         return await self._database.transact(work)
 
     def _rated(self, tx: Transaction, rated: Sequence[Outcome], feedback: Feedback | None) -> TrustProfile | None:
-        trust = None
+        trust, now = None, self._clock.now().timestamp()
         for role_id in sorted({each.role_id for each in rated}):
             tx.hold(_HOLD, (self._workspace, role_id), alone=True)
             for each in rated:
-                tx.execute(_RATE, (feedback, self._workspace, each.episode_id))
+                tx.execute(_RATE, (feedback, now, self._workspace, each.episode_id))
             member = members_of(tx, self._workspace, [role_id])[role_id]
             trust = replayed(member, outcomes_of(tx, member), sums_of(tx, member))
             _write_trust(tx, member, trust)
