@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -13,7 +13,11 @@ from ..core.scope import account_of
 from ..harness.trace import Traces
 from ..memory import thread_key
 from ..storage import Transaction
-from .data.recorded import (
+from .data.roles import RoleStatus
+from .data.rows import read_as
+from .data.workspace import RoleTemplate
+from .events.events import PostedEvent, all_events, part_of
+from .events.recorded import (
     Recorded,
     RecordedDecision,
     RecordedEvent,
@@ -25,10 +29,6 @@ from .data.recorded import (
     RecordedTemplate,
     in_order,
 )
-from .data.roles import RoleStatus
-from .data.rows import read_as
-from .data.workspace import RoleTemplate
-from .events.events import PostedEvent, all_events, part_of
 from .life.lives import steps_since
 from .life.members import Member, all_members
 
@@ -38,6 +38,12 @@ _OUTCOMES: Final = """SELECT episode, member, capability, succeeded, feedback, a
                       WHERE workspace=? ORDER BY member, place"""
 _SPAWNED: Final = "SELECT id, receiver FROM wa_mail WHERE workspace=? AND id LIKE 'event.%.spawn'"
 _PEOPLE: Final = ("person", "approver")
+_BEFORE: Final[Mapping[RoleStatus | None, RoleStatus]] = {
+    RoleStatus.TESTING: RoleStatus.DRAFT,
+    RoleStatus.ACTIVE: RoleStatus.TESTING,
+    RoleStatus.SUSPENDED: RoleStatus.ACTIVE,
+}
+"""In which state a member began, by the first that it reached after it."""
 _ALL: Final = 1 << 62
 
 
@@ -60,30 +66,35 @@ def _stored(tx: Transaction, workspace: str) -> tuple[list[Recorded], list[tuple
         RecordedTemplate(template=read_as(RoleTemplate, json.loads(body)))
         for (body,) in tx.execute(_TEMPLATES, (workspace,))
     ]
-    for member, capability, shift, low, high in tx.execute(_SUMS, (workspace,)):
-        lines.append(RecordedSum(member=member, capability=capability, shift=shift, low=low, high=high))
+    for id_, capability, shift, low, high in tx.execute(_SUMS, (workspace,)):
+        lines.append(RecordedSum(member=id_, capability=capability, shift=shift, low=low, high=high))
     events = all_events(tx, workspace)
     by_part = {part_of(posted.event.id): posted.event.id for posted, _ in events}
     for posted, _ in events:
-        first = (*posted.trail, posted.member)[0]
-        lines.append(RecordedEvent(at=posted.posted, event=posted.event, to=first if posted.named else None))
-    made = {to: by_part.get(id_[len("event.") : -len(".spawn")], "") for id_, to in tx.execute(_SPAWNED, (workspace,))}
-    lines += [_member(each, made.get(each.id, "")) for each in all_members(tx, workspace)]
+        to = (*posted.trail, posted.member)[0] if posted.named else None
+        lines.append(RecordedEvent(at=posted.posted, event=posted.event, to=to))
+    made = {
+        child: by_part.get(id_[len("event.") : -len(".spawn")], "") for id_, child in tx.execute(_SPAWNED, (workspace,))
+    }
+    first = dict[str, RoleStatus]()
     for step in steps_since(tx, workspace, 0, _ALL):
+        first.setdefault(step.member, step.status)
         lines.append(RecordedStep(at=step.at, member=step.member, status=step.status, reason=step.reason))
+    for member in all_members(tx, workspace):
+        began = _BEFORE.get(first.get(member.id), member.life.status)
+        lines.append(_member(member, began, made.get(member.id, "")))
     for row in tx.execute(_OUTCOMES, (workspace,)):
         lines += _outcome(row, by_part)
     return lines, [(posted, at or posted.ended or posted.posted) for posted, at in events if posted.state != "waiting"]
 
 
-def _member(member: Member, by_event: str) -> RecordedMember:
-    life = member.life
+def _member(member: Member, began: RoleStatus, by_event: str) -> RecordedMember:
     return RecordedMember(
-        at=life.created_at,
+        at=member.life.created_at,
         spec=member.spec,
         name=member.name,
-        began=RoleStatus.ACTIVE if life.activated_at == life.created_at else RoleStatus.DRAFT,
-        status=life.status,
+        began=began,
+        status=member.life.status,
         trust=member.trust,
         by_event=by_event,
     )

@@ -91,8 +91,8 @@ for panel, modules in {
     "Turns": ("turns",),
     "Conversations": ("threads", "queued", "background", "rating", "approvals", "trace", "memory", "society", "drafts"),
     "Configuration": (
-        *("workspace", "workspace_events", "cases", "profiles", "skills", "schedule", "logins", "trust", "policy"),
-        *("roles", "importing", "models", "optimise", "evaluate", "evals", "doctor"),
+        *("workspace", "workspace_events", "workspace_try", "cases", "profiles", "skills", "schedule", "logins"),
+        *("trust", "policy", "roles", "importing", "models", "optimise", "evaluate", "evals", "doctor"),
     ),
     "Servers": ("serve", "acp", "worker", "ps"),
     "Data": ("upkeep", "storage"),

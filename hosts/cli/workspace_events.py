@@ -145,7 +145,7 @@ async def events(options: EventsOptions, output: Output) -> None:
 async def _exported(options: ThreadsOptions, output: Output, file: Path) -> None:
     import asyncio
 
-    from ...members.data.recorded import BEGIN, written
+    from ...members.events.recorded import BEGIN, written
     from ...members.exporting import recorded
     from ..service.home import open_home
     from .trace import open_traces, replace_own

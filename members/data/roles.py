@@ -292,7 +292,11 @@ def update_trust(trust: TrustProfile, episode: Episode, feedback: Feedback | Non
 
 def changed_trust(trust: TrustProfile, capability: str, succeeded: bool, feedback: Feedback | None) -> TrustProfile:
     """`update_trust` for what is known of an episode whose feedback was checked."""
-    change = change_of(succeeded, feedback)
+    return shifted_trust(trust, capability, change_of(succeeded, feedback))
+
+
+def shifted_trust(trust: TrustProfile, capability: str, change: int) -> TrustProfile:
+    """Trust that is some hundredths more or less in a capability, within 0 and 1."""
     hundredths = min(100, max(0, round(trust.trust_for(capability) * 100) + change))
     return replace(trust, scores={**trust.scores, capability: hundredths / 100}) if change else trust
 

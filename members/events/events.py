@@ -32,6 +32,7 @@ from ..life.outcomes import Outcome, record_outcome
 from ..mail.contacts import FIRST_MESSAGE, Contact, add_contact, contact_of
 from ..mail.letters import post as post_mail
 from ..mail.messages import RoleMessage
+from .routing import bounded
 
 EventState = Literal["waiting", "decided", "paused", "done"]
 """An event waits for a decision, its decision is executed, that waits for a person, or it is over."""
@@ -48,9 +49,6 @@ _LATER: Final = 2**62  # a place that no event has
 
 _LOOKED_AT: Final = 4
 """How many open events are looked at for each line that is wanted, before the lines are looked for one by one."""
-
-MAX_FORWARDS: Final = 3
-"""The forward with this number is an escalation to the owner (A2)."""
 
 UNTRUSTED: Final = "untrusted"
 """The key of an event's metadata with the names of the untrusted sources that its payload has text of."""
@@ -413,7 +411,7 @@ class Events:
             posted = self._known(tx, before.event.id)
             if (posted.state, posted.place) != ("waiting", before.place):
                 return posted
-            taken = self._bounded(posted, decision)
+            taken = bounded(decision, posted.event, posted.member, posted.trail, self._owner)
             if taken.action == "forward":
                 target = str(taken.target_role_id)
                 trail = (*posted.trail, posted.member)
@@ -428,15 +426,6 @@ class Events:
             return self._end(tx, decided, "escalated" if taken.action == "escalate" else "ignored", "")
 
         return await self._store.transact(work)
-
-    def _bounded(self, posted: PostedEvent, decision: RoutingDecision) -> RoutingDecision:
-        """The decision, or an escalation to the owner in place of a forward too many."""
-        if decision.action != "forward" or len(posted.trail) + 1 < MAX_FORWARDS:
-            return decision
-        path = " -> ".join((*posted.trail, posted.member, str(decision.target_role_id)))
-        reason = f"it was forwarded {MAX_FORWARDS} times: {path}"
-        message = f"{posted.event.type}: {reason}"
-        return RoutingDecision(action="escalate", reason=reason, target_role_id=self._owner, message=message)
 
     async def pause(self, event_id: str) -> None:
         """Note that the operator of an event waits for a person. Later events of its member do not wait for it."""

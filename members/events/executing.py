@@ -38,7 +38,7 @@ from ..life.memory import AgentMemory
 from ..life.outcomes import Outcome
 from ..responding import workers_of
 from .events import EventResult, PostedEvent, part_of
-from .routing import SPAWN, Roster, route
+from .routing import SPAWN, Roster, escalation, route, unrouted
 
 if TYPE_CHECKING:
     from ...agent import WorldAgent
@@ -143,9 +143,6 @@ class EventRunner:
 
     def _decision(self, posted: PostedEvent, roster: Roster) -> RoutingDecision:
         event, member = posted.event, roster.members.get(posted.member)
-        reason = f"no live member is responsible for {event.domain!r}"
-        if member is None and posted.named:
-            reason = f"{posted.member!r} is not in the workspace any more"
         if member is not None and (posted.named or member.life.status in LIVE):
             role = self._roles.get(member.id)
             try:
@@ -156,8 +153,8 @@ class EventRunner:
             except Exception as error:  # broad: handle() is the embedder's code, which can raise anything
                 _LOG.exception("the role %r could not decide about the event %s", member.id, event.id)
                 reason = f"the code of {member.id!r} could not decide ({type(error).__name__})"
-        message = f"{event.type}: {reason}"
-        return RoutingDecision(action="escalate", reason=reason, target_role_id=roster.owner, message=message)
+                return escalation(roster.owner, event, reason)
+        return unrouted(event, posted.member if posted.named else "", roster.owner)
 
     # --- executing ----------------------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ Nothing here reads a clock, a database or a model, and nothing is changed. A gat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from types import MappingProxyType
@@ -23,6 +23,9 @@ DIRECTIVE_SPAWN: Final = "directive.spawn"
 REVIEW_BELOW: Final = 0.30
 LOG_ABOVE: Final = 0.70
 """The ends of the middle band of trust, which itself includes both (A8)."""
+
+MAX_FORWARDS: Final = 3
+"""The forward with this number is an escalation to the owner (A2)."""
 
 Matcher = Callable[[Event], tuple[str | None, str | None]]
 """The operator and the trigger for an event, or None for each."""
@@ -144,6 +147,34 @@ def route_as(
     return _in_own_domain(spec, trust, event, owner, match)
 
 
+def bounded(decision: RoutingDecision, event: Event, member: str, trail: Sequence[str], owner: str) -> RoutingDecision:
+    """A decision, or an escalation to the owner in place of a forward too many.
+
+    Args:
+        decision: The decision.
+        event: The event.
+        member: The member that made it.
+        trail: The members that forwarded the event before.
+        owner: The owner.
+    """
+    if decision.action != "forward" or len(trail) + 1 < MAX_FORWARDS:
+        return decision
+    path = " -> ".join((*trail, member, str(decision.target_role_id)))
+    return escalation(owner, event, f"it was forwarded {MAX_FORWARDS} times: {path}")
+
+
+def unrouted(event: Event, named: str, owner: str) -> RoutingDecision:
+    """The escalation of an event that no live member can decide about.
+
+    Args:
+        event: The event.
+        named: The member that the host named, and that is not there any more; empty for none.
+        owner: The owner.
+    """
+    gone = f"{named!r} is not in the workspace any more"
+    return escalation(owner, event, gone if named else f"no live member is responsible for {event.domain!r}")
+
+
 def _in_own_domain(
     spec: RoleSpec, trust: TrustProfile, event: Event, owner: str, match: Matcher | None
 ) -> RoutingDecision:
@@ -151,14 +182,14 @@ def _in_own_domain(
     capability = (found and found.capability) or event.type
     authority = spec.authority.of(capability)
     if authority == "forbidden":
-        return _escalation(target, event, f"{capability!r} is forbidden for {spec.role_id!r}")
+        return escalation(target, event, f"{capability!r} is forbidden for {spec.role_id!r}")
     operator, trigger = run_by(found) if match is None else match(event)
     if not operator:
-        return _escalation(target, event, f"{spec.role_id!r} has no operator for {event.type!r}")
+        return escalation(target, event, f"{spec.role_id!r} has no operator for {event.type!r}")
     if operator == SPAWN:
-        return _escalation(target, event, f"{event.type!r} makes no member: only a {DIRECTIVE_SPAWN} does")
+        return escalation(target, event, f"{event.type!r} makes no member: only a {DIRECTIVE_SPAWN} does")
     if operator not in spec.operator_ids:
-        return _escalation(target, event, f"{operator!r} is not an operator of {spec.role_id!r}")
+        return escalation(target, event, f"{operator!r} is not an operator of {spec.role_id!r}")
     monitoring = monitoring_of(trust.trust_for(capability))
     runs: dict[str, Any] = {
         "operator_id": operator,
@@ -168,9 +199,9 @@ def _in_own_domain(
         "capability": capability,
     }
     if authority == "needs_approval":
-        return _escalation(target, event, f"{capability!r} needs approval for {spec.role_id!r}", **runs)
+        return escalation(target, event, f"{capability!r} needs approval for {spec.role_id!r}", **runs)
     if monitoring == "review":
-        return _escalation(target, event, f"the trust in {spec.role_id!r} for {capability!r} is low", **runs)
+        return escalation(target, event, f"the trust in {spec.role_id!r} for {capability!r} is low", **runs)
     return routed("delegate", f"{spec.role_id!r} runs {operator!r} for {event.type!r}", **runs)
 
 
@@ -186,12 +217,12 @@ def _directive(spec: RoleSpec, event: Event, owner: str) -> RoutingDecision:
     """The order to make a member (A9). Whether the template allows it is for the gateway, which has the templates."""
     target, by = spec.reports_to or owner, {owner, USER, spec.reports_to} - {""}
     if event.source not in by:
-        return _escalation(target, event, f"{event.source!r} is not one that {spec.role_id!r} reports to")
+        return escalation(target, event, f"{event.source!r} is not one that {spec.role_id!r} reports to")
     if not event.source_verified:
-        return _escalation(target, event, f"it is not verified that the event is from {event.source!r}")
+        return escalation(target, event, f"it is not verified that the event is from {event.source!r}")
     given = {name: event.payload[name] for name in _DIRECTIVE_FIELDS if name in event.payload}
     if not isinstance(given.get("template_id"), str) or not isinstance(given.setdefault("params", _NONE), Mapping):
-        return _escalation(target, event, "the payload has no `template_id`, or `params` is not an object")
+        return escalation(target, event, "the payload has no `template_id`, or `params` is not an object")
     return routed(
         "delegate",
         f"{event.source!r} tells {spec.role_id!r} to make a member",
@@ -202,7 +233,8 @@ def _directive(spec: RoleSpec, event: Event, owner: str) -> RoutingDecision:
     )
 
 
-def _escalation(target: str, event: Event, reason: str, **runs: Any) -> RoutingDecision:
+def escalation(target: str, event: Event, reason: str, **runs: Any) -> RoutingDecision:
+    """An event that a member does not handle alone; `runs` says what is run once a person approves it."""
     return routed("escalate", reason, target_role_id=target, message=f"{event.type}: {reason}", **runs)
 
 

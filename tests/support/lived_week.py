@@ -10,7 +10,7 @@ from typing import Any, Final
 from support.agents import open_pauses
 from support.house import ROOT
 from worldagent import Approve, Policy, Reject, Rule, Storage, WorldAgent, tool
-from worldagent.core.errors import TaskFailed, UnknownEpisode, UnknownMember
+from worldagent.core.errors import CallRefused, TaskFailed, UnknownEpisode, UnknownMember
 from worldagent.members import SEND_RULES, Event, Gateway, WorkspaceConfig, load_workspace
 from worldagent.members.data.roles import RoleStatus, TrustProfile
 from worldagent.members.events.events import PostedEvent, read_event
@@ -30,7 +30,7 @@ APAC: Final = replace(
     source="charles",
     source_verified=True,
 )
-NAMED: Final = {
+NAMED: Final[dict[str, list[tuple[Event, str | None]]]] = {
     "2026-03-04": [(_event("lead-wayne", "lead.created", "amer", company="Wayne", seats=80), "bdr-emea")],
     "2026-03-05": [(APAC, None)],
     "2026-03-06": [
@@ -123,6 +123,8 @@ async def _settled(agent: WorldAgent, rejects: str) -> None:
         while await gateway.deliver():
             pass
         waiting = False
+        for draft in await agent.society.spawns():
+            waiting = bool(await agent.society.approve_spawn(draft.id))
         for state in await agent.threads(status="paused", archived=None):
             thread = agent.thread(state.thread, account=state.account)
             answers: dict[str, Any] = {}
@@ -131,5 +133,5 @@ async def _settled(agent: WorldAgent, rejects: str) -> None:
                 answers[each.id] = Reject("No.") if rejected else Approve()
             if answers:
                 waiting = True
-                with suppress(TaskFailed):
+                with suppress(TaskFailed, CallRefused):
                     await thread.resume(answers)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import cache
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
@@ -14,8 +15,9 @@ from pydantic import Field, TypeAdapter, ValidationError
 from ...core.checks import to_json
 from ...core.errors import InvalidArgument
 from ...core.validation import describe_failure
-from .roles import Feedback, RoleSpec, RoleStatus, TrustProfile
-from .workspace import Event, RoleTemplate, RoutingDecision
+from ..data.roles import Feedback, RoleSpec, RoleStatus, TrustProfile
+from ..data.workspace import Event, RoleTemplate, RoutingDecision
+from .events import read_event
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,6 +163,45 @@ def in_order(lines: Iterable[Recorded]) -> list[Recorded]:
     return [*first, *sorted(timed, key=lambda each: (each.at, _ORDER.index(each.kind)))]
 
 
+def read_week(text: str, name: str) -> list[Recorded]:
+    """Read what `written` wrote, or events as `workspace emit` takes them, one a line.
+
+    Args:
+        text: The lines.
+        name: Where they are from, for the errors.
+
+    Raises:
+        InvalidArgument: A line is neither; the text has its number.
+    """
+    lines: list[Recorded] = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.strip():
+            continue
+        problem, remedy = "it is not JSON", "export the events again"
+        with suppress(ValueError):
+            given = json.loads(line)
+            try:
+                lines.append(_read(given))
+                continue
+            except InvalidArgument as error:
+                problem, remedy = error.problem, error.remedy
+        raise InvalidArgument(f"line {number} of {name!r}: {problem}", remedy=remedy)
+    return in_order(lines)
+
+
+def _read(given: object) -> Recorded:
+    if not isinstance(given, Mapping) or "kind" not in given:
+        event = read_event(given, now=datetime.now(UTC))
+        return RecordedEvent(at=event.timestamp, event=event)
+    try:
+        return _adapter().validate_python(given)
+    except ValidationError as failure:
+        problem = describe_failure(failure)[:500]
+    raise InvalidArgument(
+        f"`worldagent workspace events --export` writes no such line: {problem}", remedy="export the events again"
+    )
+
+
 def written(lines: Iterable[Recorded]) -> str:
     """Lines as text."""
     return "".join(f"{json.dumps(to_json(each), ensure_ascii=False)}\n" for each in lines)
@@ -169,19 +210,3 @@ def written(lines: Iterable[Recorded]) -> str:
 @cache
 def _adapter() -> TypeAdapter[Recorded]:
     return TypeAdapter(Annotated[Recorded, Field(discriminator="kind")])
-
-
-def read_recorded(given: object) -> Recorded:
-    """Read one line from its JSON.
-
-    Raises:
-        InvalidArgument: It is not such a line; the text names the field.
-    """
-    try:
-        return _adapter().validate_python(given)
-    except ValidationError as failure:
-        problem = describe_failure(failure)
-    raise InvalidArgument(
-        f"this is not a line that `worldagent workspace events --export` writes: {problem[:500]}",
-        remedy="export the events again",
-    )
