@@ -11,6 +11,7 @@ import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
+from fnmatch import fnmatchcase
 from functools import cache
 from os import PathLike
 from pathlib import Path
@@ -23,6 +24,7 @@ from ..harness.yaml import LONGEST, YamlDocument, near, read_yaml
 from .data.identity import looks_of, mistakable
 from .data.roles import AUTHORITIES, RESERVED, AuthorityConfig, ClearanceProfile, Participant, RoleSpec
 from .data.workspace import RoleTemplate, WorkspaceConfig, circle_of
+from .events.routing import route_of
 from .life.spawning import makes
 from .role import read_soul
 
@@ -108,7 +110,7 @@ def read_workspace(path: str | PathLike[str]) -> WorkspaceFile:
     config = reader.config()
     if config is None:
         return WorkspaceFile(path=file, config=None, problems=reader.reported())
-    warnings, hints = (*_mistaken(config, document), *_too_wide(config, document)), (*_unrouted(config, document),)
+    warnings, hints = (*_mistaken(config, document), *_too_wide(config, document)), (*_unreached(config, document),)
     return WorkspaceFile(path=file, config=config, warnings=warnings, hints=hints)
 
 
@@ -338,18 +340,44 @@ def _mistaken(config: WorkspaceConfig, document: YamlDocument[WorkspaceInvalid])
             yield document.invalid(problem, "it cannot join a new workspace: use another id or name", *path)
 
 
-def _unrouted(config: WorkspaceConfig, document: YamlDocument[WorkspaceInvalid]) -> Iterator[WorkspaceInvalid]:
-    """A hint for each member and template whose operators no event runs: without code, all its events are escalated."""
+def _unreached(config: WorkspaceConfig, document: YamlDocument[WorkspaceInvalid]) -> Iterator[WorkspaceInvalid]:
+    """A hint for each member and template that events do not reach, or not all of it, unless code decides (A2)."""
+    first: dict[str, str] = {}
+    for place, role in enumerate(config.roles):
+        others = {first.setdefault(domain, role.role_id) for domain in role.domains}
+        if others and role.role_id not in others:
+            owners = ", ".join(map(repr, sorted(others)))
+            yield document.invalid(
+                f"no event goes to {role.role_id!r} first: those of its domains go to {owners}",
+                "give it a domain of its own, or name it where events are posted",
+                *("roles", place, "domains"),
+            )
     found: dict[_Path, RoleSpec | RoleTemplate] = {("roles", place): each for place, each in enumerate(config.roles)}
     found |= {("role_templates", key): each for key, each in config.role_templates.items()}
     for path, each in found.items():
-        if each.domains and each.operator_ids and not each.routes:
-            id_ = each.role_id if isinstance(each, RoleSpec) else each.template_id
+        id_ = repr(each.role_id if isinstance(each, RoleSpec) else each.template_id)
+        listed = (*each.authority.autonomous, *each.authority.needs_approval)
+        named = any(route_of(each, type_) for type_ in listed)
+        if each.routes and not each.domains:
+            problem = f"{id_} has `routes` and no `domains`, so no event reaches them"
+            yield document.invalid(problem, "add its domains", *path, "routes")
+        elif each.domains and each.operator_ids and not each.routes and not named:
             yield document.invalid(
-                f"{id_!r} has domains and operators, and no `routes`, so each of its events is escalated",
+                f"{id_} has domains and operators, and no `routes`, so each event is escalated whose type is not the id"
+                " of an operator",
                 "say with `routes` which event runs which operator, or leave this to the code of a class",
                 *path,
             )
+        for place, one in enumerate(each.routes):
+            before = next((other for other in each.routes[:place] if _covers(other.event, one.event)), None)
+            if before is not None:
+                problem = f"the route of {one.event!r} is never used, because that of {before.event!r} comes first"
+                yield document.invalid(problem, "put the narrower one first, or remove it", *path, "routes", place)
+
+
+def _covers(glob: str, other: str) -> bool:
+    """Whether a glob surely fits all that another one fits."""
+    return not set("?[") & {*glob} and fnmatchcase(other, glob)
 
 
 # --- ceilings ---------------------------------------------------------------------------------------------------------

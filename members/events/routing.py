@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from ..data.roles import USER, RoleSpec, RoleStatus, Route, TrustProfile
-from ..data.workspace import Event, Monitoring, RoutingDecision, WorkspaceConfig, routed
+from ..data.workspace import Event, Monitoring, RoleTemplate, RoutingDecision, WorkspaceConfig, routed
 from ..life.members import LIVE, Member
 
 SPAWN: Final = "role.spawn"
@@ -90,12 +90,20 @@ class Roster:
         return next((each for each in self._by_domain.get(domain, ()) if each.id != asker), None)
 
 
-def route_of(spec: RoleSpec, event_type: str) -> Route | None:
-    """The first route of a member that fits a type of event; None if there is none."""
+def route_of(spec: RoleSpec | RoleTemplate, event_type: str) -> Route | None:
+    """The first route of a member that fits a type of event, or what its names say; None if nothing does (A2).
+
+    Without a route that fits, a type that is the id of an operator runs that operator. A member without any routes and
+    with a single operator runs it for the types that its authority lists: for others, nobody has said that it may.
+    """
     for each in spec.routes:
         if fnmatchcase(event_type, each.event):
             return each
-    return None
+    if event_type in spec.operator_ids:
+        return Route(event=event_type, operator=event_type)
+    listed = (*spec.authority.autonomous, *spec.authority.needs_approval)
+    single = len(spec.operator_ids) == 1 and not spec.routes
+    return Route(event=event_type, operator=spec.operator_ids[0]) if single and event_type in listed else None
 
 
 def run_by(found: Route | None) -> tuple[str | None, str | None]:

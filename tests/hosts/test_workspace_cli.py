@@ -69,7 +69,8 @@ async def test_warnings_do_not_fail_a_check_and_problems_do(run: Run, home: Path
     assert (checked.exit_code, checked.stdout) == (0, f"{team}\n")
     assert f"warning: {team}:17: the template 'helper' grants what its spawner 'cro' lacks: mail" in checked.stderr
     unrouted = (
-        f"warning: {team}:5: 'cro' has domains and operators, and no `routes`, so each of its events is escalated"
+        f"warning: {team}:5: 'cro' has domains and operators, and no `routes`, so each event is escalated whose type is"
+        " not the id of an operator"
     )
     assert unrouted in checked.stderr
     routed = tmp_path / "routed.yaml"

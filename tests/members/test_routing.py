@@ -87,9 +87,9 @@ def members(draw: st.DrawFn, name: str) -> Member:
         name,
         domains=draw(st.sampled_from((DOMAINS, DOMAINS, ("revenue",), ("marketing",), ()))),
         reports_to=draw(st.sampled_from(("", "boss", "charles"))),
-        operator_ids=draw(st.sampled_from((OPERATORS, OPERATORS, OPERATORS[:2], ()))),
+        operator_ids=draw(st.sampled_from((OPERATORS, OPERATORS, OPERATORS[:2], OPERATORS[:1], TYPES[:1], TYPES, ()))),
         authority=draw(authorities()),
-        routes=draw(st.lists(ROUTES, min_size=1, max_size=4)),
+        routes=draw(st.lists(ROUTES, max_size=4)),
     )
     return member(spec, draw(st.sampled_from((*[RoleStatus.ACTIVE] * 15, *RoleStatus))), draw(PROFILES))
 
@@ -164,6 +164,14 @@ def fits(glob: str, kind: str) -> bool:
     return kind.startswith(before) and kind.endswith(after) if star else kind == glob
 
 
+def named(spec: RoleSpec, kind: str) -> str | None:
+    """The operator that names lead to where no route fits."""
+    if kind in spec.operator_ids:
+        return kind
+    alone = not spec.routes and len(spec.operator_ids) == 1
+    return spec.operator_ids[0] if alone and kind in spec.authority.autonomous + spec.authority.needs_approval else None
+
+
 def case_of(one: Member, happened: Event, roster: Roster) -> Case:
     spec = one.spec
     chosen = next((each for each in spec.routes if fits(each.event, happened.type)), None)
@@ -183,7 +191,7 @@ def case_of(one: Member, happened: Event, roster: Roster) -> Case:
         capability=capability,
         level=level,
         hundredths=round(100 * one.trust.scores.get(capability, one.trust.default)),
-        runs=chosen.operator if chosen else None,
+        runs=chosen.operator if chosen else named(spec, happened.type),
     )
 
 
@@ -455,3 +463,32 @@ def test_nothing_that_a_model_can_call_or_write_has_goals() -> None:
     assert not [name for name in taken if "goal" in name]
     for kind in (RoleTemplate, TaskBrief):  # what a model designs, and what it gives to a new member
         assert not [each.name for each in dataclasses.fields(kind) if "goal" in each.name]
+
+
+def test_an_operator_without_a_route_is_found_by_its_name() -> None:
+    """One name is enough: the event's type, which is the capability, and the operator."""
+    authority = AuthorityConfig(autonomous=("qualify", "lead.created"), forbidden=("sign",))
+    several = spec_of("cro", domains=("revenue",), operator_ids=("qualify", "sign"), authority=authority)
+    single = dataclasses.replace(several, operator_ids=("qualify",))
+    routed = dataclasses.replace(single, routes=(Route(event="lead.lost", operator="qualify"),))
+    cases = [
+        (several, "qualify", "delegate", "qualify"),
+        (several, "sign", "escalate", None),  # the capability is forbidden
+        (several, "lead.created", "escalate", None),  # which one is meant is not known
+        (single, "lead.created", "delegate", "qualify"),
+        (single, "deal.won", "escalate", None),  # nobody has said that it may
+        (routed, "lead.created", "escalate", None),  # its routes say all that it runs
+        (routed, "qualify", "delegate", "qualify"),
+        (
+            dataclasses.replace(single, authority=AuthorityConfig()),
+            "qualify",
+            "escalate",
+            "qualify",
+        ),  # asks a person
+    ]
+    for spec, kind, action, operator in cases:
+        made = route(member(spec), event(kind), Roster())
+        assert (made.action, made.operator_id) == (action, operator), kind
+        assert made.capability in (None, kind)
+    low = route(member(single, trust=TrustProfile(default=0.1)), event(), Roster())
+    assert (low.action, low.operator_id, low.monitoring) == ("escalate", "qualify", "review")

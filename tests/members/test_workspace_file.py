@@ -513,3 +513,53 @@ async def test_members_messages_memory_and_roles_of_one_workspace_are_not_those_
                 with pytest.raises(InvalidArgument, match="is not of the workspace 'w2'"):
                     await refused
             assert await second.roles.get(tier, scope_id=scope, other_workspace=True) == poet
+
+
+@pytest.mark.requirement("A2")
+def test_a_check_says_which_events_reach_nobody(tmp_path: Path) -> None:
+    file = tmp_path / "team.yaml"
+    file.write_text(
+        dedent("""
+            workspace: team
+            owner: charles
+            roles:
+              - role_id: cro
+                soul: You are the CRO.
+                domains: [revenue]
+                operator_ids: [qualify]
+                authority: {autonomous: [lead.created]}
+              - role_id: bdr
+                soul: You are a BDR.
+                domains: [revenue]
+                operator_ids: [qualify, call]
+                routes:
+                  - {event: "lead.*", operator: qualify}
+                  - {event: lead.created, operator: call}
+                  - {event: deal.won, operator: call}
+              - role_id: clerk
+                soul: You are the clerk.
+                operator_ids: [qualify]
+                routes: [{event: "note.?", operator: qualify}, {event: "note.*", operator: qualify}]
+              - role_id: desk
+                soul: You are the desk.
+                domains: [desk, revenue]
+                operator_ids: [qualify]
+            role_templates:
+              helper:
+                name_pattern: Helper
+                soul_template: You help.
+                domains: [revenue]
+                operator_ids: [qualify]
+                authority: {needs_approval: [qualify]}
+        """),
+        encoding="utf-8",
+    )
+    read = read_workspace(file)
+    assert (read.problems, read.warnings) == ((), ())
+    assert [each.problem.removeprefix(f"{file}:") for each in read.hints] == [
+        "12: no event goes to 'bdr' first: those of its domains go to 'cro'",
+        "16: the route of 'lead.created' is never used, because that of 'lead.*' comes first",
+        "21: 'clerk' has `routes` and no `domains`, so no event reaches them",
+        "22: 'desk' has domains and operators, and no `routes`, so each event is escalated whose type is not the id of"
+        " an operator",
+    ]
