@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from ..agent.runtime import RunnerParts
 from ..agent.runtime.inside import inside
+from ..agent.threads import ThreadRegister
 from ..core import ROOT, Emitter, Scope, new_id
 from ..core.capability import Capability, Runtime
 from ..core.errors import InvalidArgument, UnknownMember
@@ -72,6 +73,7 @@ class Members(Capability[Society]):
             notify=lambda notices: _trace(agent.parts, runtime.workspace, notices),
             wakeups=wakeups_of(runtime.database, agent.spec.settings.nats_url),
             is_taken=is_taken,
+            threads=ThreadRegister(agent.stores),
         )
         workers = MemberWorkers(society, agent)
 

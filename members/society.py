@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from ..agent.threads import ThreadRegister
 from ..core import Clock, check_id, new_id
 from ..core.checks import check_number, check_text, check_texts, items
 from ..core.errors import BriefInvalid, InvalidArgument, LifecycleError, RoleExists, SpawnForbidden
@@ -19,7 +20,7 @@ from .data.identity import mistakable
 from .data.roles import RESERVED, ROOT, USER, Participant, RoleSpec, RoleStatus, check_kind
 from .data.store import Notify, WorkspaceStore
 from .data.workspace import RoleTemplate, WorkspaceConfig, circle_of
-from .events.events import Events
+from .events.events import Events, PostedEvent, open_events
 from .life.drafts import Drafts, check_no_draft, put_template, stored_template, stored_templates
 from .life.lives import (
     HUMAN_DECISION,
@@ -54,12 +55,13 @@ from .life.outcomes import Outcomes
 from .life.recommendations import Recommendations, close_recommendations, untrusted_in
 from .life.spawning import MAX_TEMPLATES, check_spawner, derived_brief, spec_of, usable_by
 from .mail.contacts import BIRTH, Contact, ContactRegistry, add_contact, contact_of
-from .mail.letters import letter_of, waiting_for
+from .mail.letters import Letter, letter_of, waiting_for
 from .mail.mailroom import Mailroom
 from .mail.messages import MESSAGE_TYPE, RoleMessage
 from .mail.rules import MESSAGE_MARK, MessageRules, told_by
 from .mail.wakeups import Wakeups
 from .stalls import Stall, find_stalls, look
+from .waiting import MemberPause, member_pauses
 
 _LOG: Final = logging.getLogger("worldagent.society")
 
@@ -76,6 +78,7 @@ class Society:
         notify: Receives what was sent and refused, after each change that did so; it must not block.
         wakeups: What wakes gateways. Default: the database.
         is_taken: Says of an id whether a function, a worker or a shape of the agent has it, so that no member can.
+        threads: The threads of the database, for `pauses`. The society of an agent has them.
 
     Attributes:
         config: The workspace.
@@ -97,8 +100,10 @@ class Society:
         notify: Notify | None = None,
         wakeups: Wakeups | None = None,
         is_taken: Callable[[str], bool] | None = None,
+        threads: ThreadRegister | None = None,
     ) -> None:
         self.config = config
+        self._threads = threads
         self._store = WorkspaceStore(config, database, clock, notify=notify, wakeups=wakeups)
         self._rules = MessageRules(self._store)
         self.mail = Mailroom(self._store, self._rules)
@@ -121,9 +126,8 @@ class Society:
     def notifying(self, notify: Notify) -> Society:
         """The same society, for calls whose messages are reported to another receiver."""
         store, is_taken = self._store, self.members.is_taken
-        return Society(
-            self.config, store.database, store.clock, notify=notify, wakeups=store.wakeups, is_taken=is_taken
-        )
+        more: dict[str, Any] = {"wakeups": store.wakeups, "is_taken": is_taken, "threads": self._threads}
+        return Society(self.config, store.database, store.clock, notify=notify, **more)
 
     async def aclose(self) -> None:
         """Close the connections that wake gateways; the database stays open."""
@@ -477,6 +481,37 @@ class Society:
                 )
             add_contact(tx, self.config.id, role_id, self._rules.as_contact(tx, other, BIRTH), now)
         add_contact(tx, self.config.id, parent, self._rules.as_contact(tx, member.as_participant(), BIRTH), now)
+
+    # --- what waits ---------------------------------------------------------------------------------------------------
+
+    async def pauses(self) -> tuple[MemberPause, ...]:
+        """The questions to people that wait in the turns of all members, the longest waiting first (A12).
+
+        Of each status of threads, the newest 1,000 are searched.
+
+        Raises:
+            InvalidArgument: The society was made without the threads of its database.
+        """
+        if self._threads is None:
+            raise InvalidArgument("this society has no threads", remedy="use the society of an agent")
+        return await member_pauses(self._threads, self.config.id)
+
+    async def queue(self, role_id: str, *, most: int = 100) -> tuple[list[Letter], list[PostedEvent]]:
+        """The messages and the events that wait for a member or are under way, in their order (A12).
+
+        Args:
+            role_id: The member.
+            most: The most of each to return.
+
+        Raises:
+            InvalidArgument: `most` is not a positive integer.
+        """
+        check_texts(role_id=role_id)
+        check_integer("most", most, sys.maxsize, remedy="choose another number")
+        ws = self.config.id
+        return await self._store.read(
+            lambda tx: (waiting_for(tx, ws, role_id, most), open_events(tx, ws, role_id, most))
+        )
 
     # --- lives --------------------------------------------------------------------------------------------------------
 

@@ -217,6 +217,9 @@ def _flag(archived: object) -> bool | None:
     return archived
 
 
+MAX_SEARCHED_THREADS: Final = 1000
+"""The threads of one status that are searched for pauses."""
+_WITH_PAUSES: Final[tuple[ThreadStatus, ...]] = ("paused", "running", "stopped", "failed", "cut_off")
 MAX_RUNNING_TURNS: Final = 1000
 TITLE_REMEDY: Final = "shorten it, or pass None to use the first words said"
 FILTERED_PAGE_THREADS: Final = 50  # threads of a page that is filtered after it was read
@@ -256,6 +259,22 @@ class ThreadRegister:
                 break
             before = _place(page[-1])
         return tuple(found[: wanted.limit])
+
+    async def with_pauses(self, workspace: str) -> tuple[Sequence[ThreadState], Sequence[ThreadStatus]]:
+        """The threads of a workspace whose turns can wait for a person.
+
+        Returns:
+            Their states, and the statuses of which only the newest `MAX_SEARCHED_THREADS` threads were searched.
+        """
+        found: dict[str, ThreadState] = {}  # a thread can change its status in between
+        cut: dict[ThreadStatus, None] = {}
+        for status in _WITH_PAUSES:
+            wanted = ThreadFilters.of(limit=MAX_SEARCHED_THREADS, status=status, archived=None)
+            listed = await self.list(workspace, wanted)
+            found |= {state.thread: state for state in listed}
+            if len(listed) == MAX_SEARCHED_THREADS:
+                cut[status] = None
+        return [*found.values()], [*cut]
 
     async def running(self) -> tuple[tuple[str, ThreadState], ...]:
         """Return the running and interrupted turns of all workspaces, with these; newest first, at most 1000.

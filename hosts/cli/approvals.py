@@ -176,9 +176,9 @@ def _check_seen(pause: Pause, seen: str | None) -> None:
         )
 
 
-async def _waiting_threads(threads: HomeWorkspace, thread: str | None, output: Output) -> list[ThreadState]:
+async def _waiting_threads(threads: HomeWorkspace, thread: str | None, output: Output) -> Sequence[ThreadState]:
     """The threads whose turns can wait for a person. With `thread`, only that thread, if it exists."""
-    from ..service.home import MAX_SEARCHED_THREADS
+    from ...agent.threads.register import MAX_SEARCHED_THREADS
 
     if thread is not None:
         state = await threads.thread(thread).state()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ..service.society import SpawnRecord
 
 _MEMBERS: Final = {"ID": "id", "ROLE": "role", "STATUS": "status", "PARENT": "parent", "SOUL": "soul_version"}
+_WAITING: Final = {"WAITS": "id", "TYPE": "type", "FROM": "source", "STATE": "state", "SINCE": "since"}
 _CONTACTS: Final = {"ID": "id", "ROLE": "role", "INTRODUCED BY": "introduced_by", "NOTE": "note"}
 _STALLS: Final = {"KIND": "kind", "SINCE": "since", "WHAT": "what", "REMEDY": "remedy"}
 _MEMBER: Final = argument("MEMBER", "The id of the member.")
@@ -65,9 +66,16 @@ def members(options: ThreadsOptions, output: Output) -> None:
     """
 
 
-@operation(app, "show", "society_member", show=lambda found: lines_of(fields_of(found)["member"]))
+def _shown(found: Any) -> str:
+    """A member, and below that what waits for it."""
+    member = found.member
+    waiting = records_table(_WAITING, [*member.messages, *member.events])
+    return lines_of(fields_of(found)["member"], "messages", "events") + (f"\n\n{waiting}" if waiting else "")
+
+
+@operation(app, "show", "society_member", show=_shown)
 def show(options: ThreadsOptions, output: Output, member: str = _MEMBER) -> None:
-    """Show a member: its goals and domains, and how far it is trusted.
+    """Show a member: its goals and domains, how far it is trusted, and the messages and events that wait for it.
 
     [bold]Example[/bold]
 

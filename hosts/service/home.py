@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias, Union
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, Union
 
 from ...agent.memory import WorkspaceMemory
 from ...agent.runtime.pending import PendingMessage, in_order, new_order, row_of, shown
@@ -22,9 +22,6 @@ from ...storage import Storage
 if TYPE_CHECKING:
     from ...agent import Thread, WorldAgent
     from ...members.society import Society
-
-MAX_SEARCHED_THREADS: Final = 1000  # threads of one status that are searched for pauses
-STATUSES_WITH_PAUSES: Final[tuple[ThreadStatus, ...]] = ("paused", "running", "stopped", "failed", "cut_off")
 
 
 @dataclass(frozen=True)
@@ -58,8 +55,8 @@ class HomeWorkspace:
         from ...members.society import Society
 
         wakeups = wakeups_of(self.stores.database, Settings().nats_url)
-        config = WorkspaceConfig(id=self.workspace, owner="user")
-        return Society(config, self.stores.database, self.clock, wakeups=wakeups)
+        config, threads = WorkspaceConfig(id=self.workspace, owner="user"), ThreadRegister(self.stores)
+        return Society(config, self.stores.database, self.clock, wakeups=wakeups, threads=threads)
 
     async def aclose(self) -> None:
         """Close what it has opened, without its stores."""
@@ -75,20 +72,9 @@ class HomeWorkspace:
         """As `WorldAgent.threads`, with the same arguments."""
         return await ThreadRegister(self.stores).list(self.workspace, ThreadFilters.of(**filters))
 
-    async def with_pauses(self) -> tuple[list[ThreadState], list[ThreadStatus]]:
-        """The threads whose turns can wait for a person.
-
-        Returns:
-            Their states, and the statuses of which only the newest `MAX_SEARCHED_THREADS` threads were searched.
-        """
-        found: dict[str, ThreadState] = {}  # a thread can change its status in between
-        cut: list[ThreadStatus] = []
-        for status in STATUSES_WITH_PAUSES:
-            listed = await self.threads(limit=MAX_SEARCHED_THREADS, status=status, archived=None)
-            found |= {state.thread: state for state in listed}
-            if len(listed) == MAX_SEARCHED_THREADS:
-                cut.append(status)
-        return list(found.values()), cut
+    async def with_pauses(self) -> tuple[Sequence[ThreadState], Sequence[ThreadStatus]]:
+        """As `ThreadRegister.with_pauses`."""
+        return await ThreadRegister(self.stores).with_pauses(self.workspace)
 
     async def turn(self, turn_id: str) -> ThreadState | None:
         """As `WorldAgent.turn`."""

@@ -246,6 +246,16 @@ class SocietyMembersAnswer(Answer):
     members: list[MemberRecord] = Field(description="in the order in which they joined")
 
 
+class WaitingRecord(Wire):
+    """A message or an event that waits for a member."""
+
+    id: str
+    type: str
+    source: str = Field(description="who sent the message, or where the event comes from")
+    state: str = Field(description="waiting, or how far it is")
+    since: str = Field(description="when it was sent or posted")
+
+
 class MemberDetails(Wire):
     """A member with its goals, and how far it is trusted."""
 
@@ -255,6 +265,8 @@ class MemberDetails(Wire):
     goals: list[dict[str, Any]]
     trust: TrustRecord
     soul_version: int
+    messages: list[WaitingRecord] = Field(description="messages that wait for it or that it handles, the first 100")
+    events: list[WaitingRecord] = Field(description="events that wait for it or are under way, the first 100")
 
 
 class SocietyMemberAnswer(Answer):
@@ -362,7 +374,11 @@ async def society_members(call: Call[WorkspaceArguments], workspace: Workspace) 
     return SocietyMembersAnswer.model_validate({"members": await standing(workspace.society)})
 
 
-@operation("Show a member", "A member: its goals and domains, and how far it is trusted.", who="owner")
+@operation(
+    "Show a member",
+    "A member: its goals and domains, how far it is trusted, and what waits for it.",
+    who="owner",
+)
 async def society_member(call: Call[SocietyMemberArguments], workspace: Workspace) -> SocietyMemberAnswer:
     """Show a member.
 
@@ -371,6 +387,7 @@ async def society_member(call: Call[SocietyMemberArguments], workspace: Workspac
     """
     society = workspace.society
     found = await society.members.member(society.config.id, call.given.member)
+    letters, events = await society.queue(found.id)
     details = {
         "id": found.id,
         "role": found.name,
@@ -378,6 +395,24 @@ async def society_member(call: Call[SocietyMemberArguments], workspace: Workspac
         "goals": [to_json(each) for each in found.spec.goals],
         "trust": to_json(found.trust),
         "soul_version": found.soul_version,
+        "messages": [
+            {
+                "id": each.message.id,
+                "type": each.message.message_type or each.message.type,
+                "source": each.message.from_id,
+                "state": each.state,
+                "since": to_json(each.message.timestamp),
+            }
+            for each in letters
+        ],
+        "events": [
+            {
+                **{name: getattr(each.event, name) for name in ("id", "type", "source")},
+                "state": each.state,
+                "since": to_json(each.posted),
+            }
+            for each in events
+        ],
     }
     return SocietyMemberAnswer.model_validate({"member": details})
 

@@ -133,6 +133,8 @@ _INSERT: Final = f"INSERT INTO wa_occurrence({_COLUMNS}) VALUES({', '.join('?' *
 _UPDATE: Final = """UPDATE wa_occurrence SET place=?, member=?, state=?, trail=?, decision=?, result=?, code=?, ended=?
                     WHERE workspace=? AND id=?"""
 _EVERY: Final = f"SELECT {_COLUMNS}, decided FROM wa_occurrence WHERE workspace=? ORDER BY place"
+_OF_MEMBER: Final = f"""SELECT {_COLUMNS} FROM wa_occurrence WHERE workspace=? AND member=? AND state <> 'done'
+                        ORDER BY place LIMIT ?"""
 _DECIDED: Final = "UPDATE wa_occurrence SET decided=? WHERE workspace=? AND id=?"
 _FIRST: Final = "INSERT INTO wa_occurrence_count(workspace, waiting, last) VALUES(?, 0, 0) ON CONFLICT DO NOTHING"
 _COUNTER: Final = "SELECT waiting, last FROM wa_occurrence_count WHERE workspace=?"
@@ -576,6 +578,11 @@ class Events:
 
 
 _MAX_TEXT: Final = 2000
+
+
+def open_events(tx: Transaction, workspace: str, member: str, most: int) -> list[PostedEvent]:
+    """The events of a member that are not over, in their order."""
+    return [_posted(row) for row in tx.execute(_OF_MEMBER, (workspace, member, most))]
 
 
 def all_events(tx: Transaction, workspace: str) -> list[tuple[PostedEvent, datetime | None]]:

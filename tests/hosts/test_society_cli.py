@@ -184,3 +184,18 @@ async def test_a_person_changes_the_state_of_members(run: Run, home: Path) -> No
     ended = await as_json(run, "society", "terminate", "cro", "--yes", "--reason", "The quarter is over.")
     assert ended["terminated"] == ["bdr", "cro"]
     assert (await run("society", "members")).stdout == "there are no members\n"
+
+
+@pytest.mark.requirement("A12")
+async def test_a_member_is_shown_with_what_waits_for_it(run: Run, home: Path) -> None:
+    await peopled(home)
+    await run("society", "send", "bdr", "Thank you.")
+    await run("workspace", "emit", "lead.created", "--domain", "revenue", "--to", "bdr", "--id", "lead-7")
+    shown = (await run("society", "show", "bdr")).stdout.split("\n\n")
+    assert shown[0].splitlines()[0] == "id: bdr"
+    head, *rows = (line.split() for line in shown[1].splitlines())
+    assert head == ["WAITS", "TYPE", "FROM", "STATE", "SINCE"]
+    assert [row[1:4] for row in rows] == [["notification", "user", "waiting"], ["lead.created", "user", "waiting"]]
+    member = (await as_json(run, "society", "show", "bdr"))["member"]
+    assert [each["id"] for each in member["events"]] == ["lead-7"]
+    assert "WAITS" not in (await run("society", "show", "cro")).stdout
