@@ -207,13 +207,9 @@ class _Replay:
         self._runs: dict[str, _Run] = {}  # by the ids of their episodes
         self._spawned = 0  # members that wait for the approval of the owner, or waited
         self._tried: list[TriedEvent] = []
+        self._sums = _of(RecordedSum, week)
         for spec in config.roles:
             self._put(new_member(spec, "", None, RoleStatus.ACTIVE, _BEGIN, config.policy))
-        for each in _of(RecordedSum, week):
-            if each.member in self._trust:
-                begun = self._trust[each.member].low
-                after = Sum(each.shift, each.low, each.high).after(begun.trust_for(each.capability))
-                self._trust[each.member] = _Trust(replace(begun, scores={**begun.scores, each.capability: after}))
 
     def apply(self, line: Recorded) -> None:
         match line:
@@ -239,7 +235,7 @@ class _Replay:
         """The trial, once all lines are applied."""
         for event, member, named in [*self._open.values()]:
             self._decide(event, member, named, None)
-        drafts = sum(each.began is RoleStatus.DRAFT for each in self._then.values())
+        drafts = sum(each.began is RoleStatus.DRAFT and each.is_made for each in self._then.values())
         asked = [each.asked for each in self._tried]
         unknown = sum(each.result == UNKNOWN for each in self._tried)
         return Trial(
@@ -263,7 +259,12 @@ class _Replay:
 
     def _put(self, member: Member) -> None:
         self._members[member.id] = member
-        self._trust.setdefault(member.id, _Trust(member.trust))
+        if member.id not in self._trust:
+            begun = member.trust
+            for each in (one for one in self._sums if one.member == member.id):
+                after = Sum(each.shift, each.low, each.high).after(begun.trust_for(each.capability))
+                begun = replace(begun, scores={**begun.scores, each.capability: after})
+            self._trust[member.id] = _Trust(begun)
         self._roster = Roster.of(self._config, self._members.values())
 
     def _join(self, line: RecordedMember) -> None:
@@ -271,7 +272,7 @@ class _Replay:
         spec = line.spec
         if line.by_event or spec.role_id in self._members:
             return
-        if spec.created_by or spec.parent_role_id:
+        if line.is_made:
             with suppress(WorldAgentError):  # with this file it is not made
                 self._make(self._as_made(spec), line.name, spec.parent_role_id or USER)
         elif line.began is not RoleStatus.ACTIVE:  # code tests it; one that is active at once is of the file

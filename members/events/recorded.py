@@ -42,6 +42,11 @@ class RecordedMember:
     trust: TrustProfile
     by_event: str = ""
 
+    @property
+    def is_made(self) -> bool:
+        """Whether it was made of a template."""
+        return bool(self.spec.created_by or self.spec.parent_role_id)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedStep:
