@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
 from pydantic import BaseModel, PydanticUserError, TypeAdapter
@@ -121,20 +122,63 @@ async def wait_for_reply(ctx: CallContext, message_id: str, *, seconds: float | 
     """
     if not isinstance(message_id, str) or not is_text(message_id):
         raise InvalidArgument("`message_id` must be a text that is not empty", remedy="pass the id of the message")
+
+    return await _waited(ctx, {"message_id": message_id}, seconds)
+
+
+async def wait_for_replies(
+    ctx: CallContext,
+    message_ids: Sequence[str],
+    gather: Gather,
+    *,
+    quorum: int,
+    seconds: float | None = None,
+) -> Any:
+    """Wait for replies to several messages; the turn pauses once, and host code resumes it once, with a `Reply`.
+
+    Args:
+        ctx: As for `wait_for_reply`.
+        message_ids: The messages.
+        gather: Collects the replies once the wait is over, in the process that resumes the turn. It gets the value of
+            the `Reply`, or None after the deadline, and the deadline. What it returns is recorded.
+        quorum: How many replies are enough; host code reads it from `Journal.open_replies`.
+        seconds: As for `wait_for_reply`.
+
+    Returns:
+        What `gather` returned, also if the deadline is over.
+
+    Raises:
+        InvalidArgument, FunctionInvalid, NobodyToAsk: As for `wait_for_reply`.
+    """
+    return await _waited(ctx, {"message_ids": [*message_ids], "quorum": quorum}, seconds, gather)
+
+
+Gather = Callable[[Any, datetime | None], Awaitable[Any]]
+
+
+async def _waited(
+    ctx: CallContext, asked: Mapping[str, Any], seconds: float | None, gather: Gather | None = None
+) -> Any:
     _check_seconds(seconds)
-    frame, asked = ctx.frame, {"message_id": message_id}
+    frame = ctx.frame
+    step_id = await frame.child("wait_for_reply", asked)
 
     async def read(value: Any) -> Any:
-        return value
+        if gather is None:
+            return value
+        record = frame.drive.recorded(step_id)
+        expires = None if record is None else record.expires
+        return await gather(value, None if expires is None else datetime.fromtimestamp(expires, UTC))
 
     step = Step(
-        id=await frame.child("wait_for_reply", asked),
+        id=step_id,
         parent=frame.path,
         name="wait_for_reply",
         kind="reply",
         input=asked,
         body=read,
         ask=Ask(kind="reply", seconds=seconds, caller=ctx.caller.name),
+        gathers=gather is not None,
     )
     reply = await frame.do(step)
     frame.mark_model_influenced()

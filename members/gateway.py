@@ -164,7 +164,7 @@ class Gateway:
             if not await self._society.mail.receives(member_of(self._agent.workspace, wait.scope.account) or ROOT):
                 continue
             late = wait.expires is not None and wait.expires <= inside(self._agent).clock.now()
-            letter = None if late else await self._society.mail.reply_to(wait.message_id)
+            letter = None if late else await self._society.mail.reply_to(wait.message_ids[0])
             if (late or letter is not None) and await self._is_stale(wait.scope):
                 continue  # the reply is delivered as a message of its own
             if letter is not None:
@@ -329,7 +329,7 @@ class Gateway:
         if found.turn.stale is not None:
             return
         for wait in await inside(self._agent).stores.journal.open_replies(self._agent.workspace):
-            reply = await self._society.mail.reply_to(wait.message_id) if wait.turn_id == found.turn.id else None
+            reply = await self._society.mail.reply_to(wait.message_ids[0]) if wait.turn_id == found.turn.id else None
             if reply is not None:  # taken for the turn before a kill
                 await self._society.mail.returned(reply.message.id)
         await inside(self._agent).stores.turns.note_stale(found.turn.id)

@@ -211,7 +211,8 @@ def look(tx: Transaction, workspace: str, policy: WorkspacePolicy, now: datetime
         now: The time.
     """
     replies = Journal.replies_in(tx, workspace, _MOST)
-    waits = unreplied(tx, workspace, [each.message_id for each in replies if not each.expires or each.expires > now])
+    running = [each for each in replies if not each.expires or each.expires > now]
+    waits = unreplied(tx, workspace, [id_ for each in running for id_ in each.message_ids])
     asking = {each.scope.thread for each in replies}
     mailboxes, exchanges = list[Mailbox](), list[tuple[Sent, ...]]()
     for letter in heads(tx, workspace, _MOST):

@@ -274,7 +274,7 @@ class Drive:
                         remedy="do without it, or ask for something else",
                     ),
                 )
-            case {"kind": "expired"}:
+            case {"kind": "expired"} if not step.gathers:
                 return record, await self._fail(
                     self._with_decision(step, record, "refuse", {}),
                     PauseExpired(

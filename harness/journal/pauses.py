@@ -159,6 +159,7 @@ class Step:
         told: The same for events, which name the person's as well.
         read: The marks of the places that its body has read.
         slot: Is held while it runs, to bound how many steps run concurrently; not held while it waits for a person.
+        gathers: Whether a wait for replies ends with what its body returns also once its time is over.
     """
 
     id: str
@@ -183,6 +184,7 @@ class Step:
     told: Mapping[str, Any] = field(default_factory=dict)
     read: Collection[str] = ()
     slot: AbstractAsyncContextManager[Any] | None = None
+    gathers: bool = False
 
     def pause(self, since: datetime) -> Pause:
         """Return the step's pause, for an approver that can answer at once.

@@ -326,20 +326,23 @@ class CallRecord:
 
 @dataclass(frozen=True, slots=True)
 class OpenReply:
-    """A wait of a paused turn for the reply to a message.
+    """A wait of a paused turn for the reply to a message, or for replies to several.
 
     Attributes:
         scope: The ids of the turn's thread.
         turn_id: The turn.
         pause_id: The pause, which `resume` takes the `Reply` by.
-        message_id: The message.
-        expires: From when on `resume` needs no reply, and the wait ends with `PauseExpired`; None is never.
+        message_ids: The messages.
+        quorum: How many replies to several messages are enough; None for a wait of one message.
+        expires: From when on `resume` needs no reply; None is never. The wait then ends with `PauseExpired`, or, for
+            several messages, with the replies that came.
     """
 
     scope: Scope
     turn_id: str
     pause_id: str
-    message_id: str
+    message_ids: tuple[str, ...]
+    quorum: int | None
     expires: datetime | None
 
 
@@ -464,12 +467,14 @@ class Journal:
                 Scope(workspace=workspace, account=account, channel=channel, thread=thread),
                 turn,
                 pause_id_of(call_id),
-                json.loads(given)["message_id"],
+                tuple(asked["message_ids"] if "message_ids" in asked else [asked["message_id"]]),
+                asked.get("quorum"),
                 None if expires is None else datetime.fromtimestamp(expires, UTC),
             )
             for call_id, turn, given, expires, thread, account, channel in transaction.execute(
                 _REPLIES, (workspace, limit)
             )
+            for asked in [json.loads(given)]
         )
 
     @staticmethod

@@ -72,7 +72,7 @@ class _Members:
 
     async def _mail(self, before: float) -> int:
         waits = await self._work.stores.journal.open_replies(self._work.workspace, limit=_ALL)
-        waited, done = {each.message_id for each in waits}, 0
+        waited, done = {id_ for each in waits for id_ in each.message_ids}, 0
         while True:  # a message goes once no answer to it is left, so each round takes the ends of conversations
             gone = 0
             last: Place | None = FIRST

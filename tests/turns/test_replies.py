@@ -1,7 +1,7 @@
 """A turn waits for the reply to a message, which no person can give; host code brings it (A4, T4)."""
 
 import asyncio
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from worldagent.core.errors import (
 from worldagent.core.pauses import Answer, Approve, Happened, NotHappened, Reject, RunAgain
 from worldagent.graphs import TaskContext
 from worldagent.harness import tool
-from worldagent.harness.context import wait_for_reply
+from worldagent.harness.context import wait_for_replies, wait_for_reply
 from worldagent.harness.journal import Reply
 from worldagent.hosts.service.answers import pause_record, read_answers
 from worldagent.hosts.service.typed_answers import pause_text
@@ -48,7 +48,7 @@ async def test_a_turn_pauses_and_resumes_elsewhere_with_the_reply(tmp_path: Path
         assert not await inside(agent).stores.leases.owned([thread_key(waiting.scope)])
     async with requesting(tmp_path) as agent:
         [waiting] = await inside(agent).stores.journal.open_replies("novel")
-        assert (waiting.message_id, waiting.turn_id, waiting.expires) == ("message-hat", turn.id, pause.expires)
+        assert (waiting.message_ids, waiting.turn_id, waiting.expires) == (("message-hat",), turn.id, pause.expires)
         thread = agent.thread(waiting.scope.thread or "")
         turn = await thread.resume({waiting.pause_id: BLUE})
         assert (turn.status, turn.text) == ("done", "blue")
@@ -80,6 +80,37 @@ async def test_the_deadline_ends_the_wait_and_a_later_reply_is_refused(tmp_path:
             await thread.resume({pause.id: BLUE})
         assert (await thread.resume()).text == "no reply"
     assert sent(tmp_path) == ["hat"]
+
+
+@pytest.mark.on_every_database
+@pytest.mark.parametrize("late", [False, True])
+async def test_a_turn_waits_once_for_several_replies_and_gathers_them_once(tmp_path: Path, late: bool) -> None:
+    async def several(ctx: TaskContext) -> str:
+        async def gather(value: Any, until: datetime | None) -> Any:
+            gathered.append((value, until))
+            return {"text": f"gathered {len(gathered)}"}
+
+        found = await wait_for_replies(ctx.calls, ["m1", "m2"], gather, quorum=1, seconds=60)
+        return str(await ctx.call("write", {"text": found["text"]}))
+
+    gathered: list[Any] = []
+    given: dict[str, Any] = {"shapes": [shape(several)], "clock": (clock := VirtualClock()), "policy": None}
+    async with requesting(tmp_path, **given) as agent:
+        [pause] = (await agent.thread("t").task("job", {})).pauses
+        assert (pause.kind, pause.arguments) == ("reply", {"message_ids": ["m1", "m2"], "quorum": 1})
+        [waiting] = await inside(agent).stores.journal.open_replies("novel")
+        assert (waiting.message_ids, waiting.quorum, waiting.expires) == (("m1", "m2"), 1, pause.expires)
+        assert gathered == []
+    async with requesting(tmp_path, **given) as agent:
+        await clock.advance(61 if late else 1)
+        [approval] = (await agent.thread("t").resume({} if late else {pause.id: BLUE})).pauses
+        assert (approval.kind, approval.arguments) == ("approval", {"text": "gathered 1"})
+        assert await inside(agent).stores.journal.open_replies("novel") == ()
+    async with requesting(tmp_path, **given) as agent:
+        turn = await agent.thread("t").resume({approval.id: Approve()})
+        assert turn.result == Said(text="gathered 1")
+    assert gathered == [(None if late else {"text": "blue"}, pause.expires)]
+    assert sent(tmp_path) == ["gathered 1"]
 
 
 async def test_host_code_ends_a_wait_to_which_no_reply_will_come(tmp_path: Path) -> None:
