@@ -250,7 +250,7 @@ class Mailroom:
         if receiver is None:
             raise rules.stranger(tx, message.from_id, message.to_id)
         handling = None if begins else after or handled_by(tx, self._workspace, message.from_id)
-        sending, replied = Sending(message, sender, receiver, handling, now), rules.replied(tx, message)
+        sending, replied = Sending(message, sender, receiver, handling, now), rules.replied(tx, message, handling)
         testing = rules.check_lives(tx, message, replied)
         contact = contact_of(tx, self._workspace, message.from_id, message.to_id, now)
         if contact is None and not replied and self._store.config.policy.discovery != "open":

@@ -145,8 +145,14 @@ class MessageRules:
                 remedy="leave `answers` out, or give the id of a message that you answer",
             )
 
-    def replied(self, tx: Transaction, message: RoleMessage) -> dict[str, Envelope]:
-        """The messages that this one replies to, by their ids: a reply is always allowed (C5.6)."""
+    def replied(self, tx: Transaction, message: RoleMessage, handling: Letter | None) -> dict[str, Envelope]:
+        """The messages that this one replies to, by their ids: a reply is always allowed (C5.6).
+
+        Args:
+            tx: The transaction.
+            message: The message.
+            handling: What its sender handles. If that is a request, other requests still wait for replies of their own.
+        """
         found = unanswered(tx, self._workspace, message.to_id, message.from_id)
         if message.correlation_id:
             return {each: found[each] for each in (message.correlation_id,) if each in found}
@@ -160,6 +166,8 @@ class MessageRules:
             questions = [each for each in own if is_question(letter_of(tx, self._workspace, each))]
             others = [each for each in found if each not in {*questions}] if questions else [*found]
             open_ones = questions if CONSENT in message.payload else others or questions
+        if handling is not None and handling.message.id in {*open_ones} & {*requests}:
+            open_ones = [handling.message.id, *(each for each in open_ones if each not in requests)]
         return {each: found[each] for each in (open_ones[:1] if message.type == "response" else open_ones)}
 
     def is_introduction_request(self, tx: Transaction, message_id: str) -> bool:

@@ -198,6 +198,25 @@ async def test_a_turn_waits_for_the_reply_of_a_member(tmp_path: Path) -> None:
         assert await agent.society.mail.waiting() == []
 
 
+@pytest.mark.requirement("A4")
+async def test_two_turns_that_ask_the_same_member_get_a_reply_each(tmp_path: Path) -> None:
+    def act(call: ScriptedCall) -> dict[str, Any]:
+        message = str(call.fields["message"])
+        if "task" in call.fields:
+            return doing(call, send("root", "Red." if "colour" in message else "Large."))
+        return doing(call, request("ada", message))
+
+    async with office(tmp_path, lm := ScriptedLM(act)) as agent:
+        await enlisted(agent, "ada")
+        chats = [agent.thread(each, account="charles") for each in ("one", "two")]
+        for chat, question in zip(chats, ("Which colour?", "Which size?"), strict=True):
+            await chat.converse(question)
+        await delivered(agent)
+        assert [await open_pauses(chat) for chat in chats] == [[], []]
+        assert await agent.society.mail.waiting() == []
+    assert [answer in text for answer, text in zip(("Red.", "Large."), ended(lm)[-2:], strict=True)] == [True, True]
+
+
 @pytest.mark.requirement("A4", "A18")
 @pytest.mark.parametrize("ring", [("cro", "coo"), ("cro", "coo", "cfo")])
 async def test_a_request_that_closes_a_circle_of_waits_fails_at_once(tmp_path: Path, ring: tuple[str, ...]) -> None:
