@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from datetime import datetime
 from functools import lru_cache, partial
 from glob import escape
 from importlib.resources import files
@@ -18,8 +19,9 @@ from ..core import digest
 from ..core.errors import CallRefused, InvalidArgument, MessageInvalid, ParamsInvalid, PauseExpired, UnknownMember
 from ..core.scope import is_id
 from ..harness import CallContext, Function, flow
-from ..harness.context import wait_for_reply
-from ..harness.gate import Rule
+from ..harness.context import wait_for_replies, wait_for_reply
+from ..harness.gate import Predicate, Rule
+from ..harness.journal import Step
 from ..memory.attachments import Attachments
 from ..memory.entries.recall import RECALL
 from ..memory.entries.words import words_of
@@ -32,6 +34,7 @@ from .life.drafts import proposed
 from .life.members import MAX_PAGE, Member
 from .life.spawning import MAX_TEMPLATES, usable_by
 from .mail.contacts import MAX_SHOWN, OTHERS, as_listed, fitting
+from .mail.groups import MAX_GROUP
 from .mail.letters import Letter
 from .mail.messages import MESSAGE_TYPE, Envelope, MessageType
 from .mail.rules import ACCOUNT_MARK
@@ -41,10 +44,12 @@ T = TypeVar("T")
 
 SEND: Final = "send_message"
 REQUEST: Final = "request_role"
+ASK_GROUP: Final = "ask_group"
+ASK_MEMBERS: Final = "ask_members"
 SPAWN: Final = "spawn_agent"
 CONTACTS: Final = "list_contacts"
 CREATE: Final = "create_role"
-FUNCTIONS: Final = (SEND, REQUEST, SPAWN, CONTACTS, CREATE)
+FUNCTIONS: Final = (SEND, REQUEST, ASK_GROUP, SPAWN, CONTACTS, CREATE)
 
 GOALS: Final = "check_goals"
 LOOK_UP: Final = "look_up_role"
@@ -61,17 +66,32 @@ SEND_RULES: Final = (
         times=1000,
         name="contacts may be written to after messages",
     ),
-    Rule(decision="approve", function=(SEND, REQUEST), times=1000, name="contacts may be written to"),
+    Rule(
+        decision="approve",
+        function=ASK_MEMBERS,
+        after=("message:*", "account:*"),
+        arguments={"members": Predicate(each="*")},
+        times=1000,
+        name="groups of contacts may be asked after messages",
+    ),
+    Rule(decision="approve", function=(SEND, REQUEST, ASK_MEMBERS), times=1000, name="contacts may be written to"),
 )
 """Rules for a policy under which messages need no approval, unless their sender has read other untrusted content."""
 
 
 Seconds = Annotated[float, Field(ge=1, le=366 * 86_400)]
+Quorum = Annotated[int, Field(ge=1, le=MAX_GROUP)]
+Group = Annotated[list[str], Field(min_length=1, max_length=MAX_GROUP)]
 
 _MAX_MARK: Final = 200  # characters, as of an id
 _RECORDED: Final = "You are in testing: the message to {} is recorded, and it is not delivered."
 _CONTACTS: Final = f"List your contacts, and how they want to be asked; {MAX_SHOWN} at most, so search among many."
 _REQUEST: Final = "Ask a contact something and wait for its reply, in the middle of your work."
+_ASKED: Final = "Ask the members of a group that ask_group has chosen, and wait once for their answers."
+_GROUP: Final = (
+    f"Ask several contacts the same, {MAX_GROUP} at most, and wait once for their answers: name `members`, or the"
+    " `domain` they are responsible for, or set `children` for all that you made."
+)
 
 
 @lru_cache(maxsize=8)
@@ -113,9 +133,14 @@ class SocietyFunctions:
                 for each in (
                     flow(name=SEND, description=about[SEND], risk="write", dry_run=self._send)(self._send),
                     flow(name=REQUEST, description=_REQUEST, risk="write", dry_run=self._request)(self._request),
+                    flow(name=ASK_MEMBERS, description=_ASKED, risk="write", offered=False, dry_run=self._ask_members)(
+                        self._ask_members
+                    ),
                     flow(name=SPAWN, description=about[SPAWN], risk="write")(self._spawn),
                 )
             ),
+            # It chooses the members, for which its caller then calls `ask_members`: who approves that sees them all.
+            replace(flow(name=ASK_GROUP, description=_GROUP, risk="read_only")(self._ask_group), calls_as_caller=True),
             flow(name=CONTACTS, description=_CONTACTS)(self._contacts),
             flow(name=CREATE, description="Propose a role template to a person.")(self._create),
             *ambient_functions(self._opened),
@@ -191,9 +216,7 @@ class SocietyFunctions:
             seconds: How long you wait for the reply.
         """
         given: dict[str, Any] = {"reason": reason} if reason else {}
-        # A turn of an event or of a conversation keeps its member from no message.
-        waits = seconds if ctx.scope.thread == thread_of(ctx.on_behalf_of) else None
-        letter = await self._sent(ctx, to, content, given, "request", waits=waits)
+        letter = await self._sent(ctx, to, content, given, "request", waits=_waits(ctx, seconds))
         if letter.state == "recorded":
             return _RECORDED.format(letter.message.to_id)
         try:
@@ -202,6 +225,74 @@ class SocietyFunctions:
             return f"{letter.message.to_id} did not reply in time."
         ctx.gate.mark(*reply["marks"])
         return str(reply["text"])
+
+    async def _ask_group(
+        self,
+        ctx: CallContext,
+        request: str,
+        members: list[str] | None = None,
+        domain: str = "",
+        children: bool = False,
+        quorum: Quorum | None = None,
+        deadline: Seconds = 86_400,
+        reason: str = "",
+    ) -> dict[str, Any]:
+        """Ask several contacts and wait.
+
+        Args:
+            request: What you ask.
+            members: The ids of the contacts.
+            domain: In place of `members`, a domain: all your contacts that are responsible for it.
+            children: In place of `members`, all members that you made.
+            quorum: How many answers are enough; omit it to wait for all.
+            deadline: How many seconds you wait for answers.
+            reason: Why you write, if it is the first message to one of them.
+        """
+        which: dict[str, Any] = {"members": members or [], "domain": domain, "children": children, "quorum": quorum}
+
+        async def choose(_: Any) -> list[str]:
+            choosing = self._opened(ctx).mail.groups.chosen(ctx.on_behalf_of, **which)
+            return await _refused_as(MessageInvalid, choosing)
+
+        # Whoever is a contact by the time that the turn resumes, it has asked these.
+        chosen = await _recorded(ctx, "choose_members", which, choose)
+        asked = {"members": chosen, "request": request, "deadline": deadline}
+        asked |= {"quorum": quorum or len(chosen), "reason": reason}
+        answers: dict[str, Any] = await replace(ctx, tools=(ASK_MEMBERS,)).call(ASK_MEMBERS, asked)
+        return answers
+
+    async def _ask_members(
+        self, ctx: CallContext, members: Group, request: str, quorum: Quorum, deadline: Seconds, reason: str
+    ) -> dict[str, Any]:
+        """Ask the members of a group and wait.
+
+        Args:
+            members: Their ids.
+            request: What they are asked.
+            quorum: How many answers are enough.
+            deadline: How many seconds the turn waits for answers.
+            reason: Why they are asked.
+        """
+        groups, asked = self._opened(ctx).mail.groups, {_id_of(ctx, each): each for each in members}
+
+        async def send(_: Any) -> list[str]:
+            for member in members:
+                await self._pass_on(ctx, member, request)
+            about: dict[str, Any] = {"marks": self._marks(ctx), "case": self._case(ctx), "waits": _waits(ctx, deadline)}
+            sending = groups.send(ctx.on_behalf_of, asked, request, reason, **about)
+            return [each.state for each in await _refused_as(MessageInvalid, sending)]
+
+        # Recorded, since a message goes with a member that is removed while the others are waited for.
+        if "recorded" in await _recorded(ctx, "send_requests", {}, send):
+            return {"answers": {}, "missing": {each: _RECORDED.format(each) for each in members}, "enough": False}
+        least = min(quorum, len(asked))  # the person who approved the call can have left members out
+
+        async def gather(_: Any, until: datetime | None) -> dict[str, Any]:
+            return await groups.gathered(asked, least, until)
+
+        found: dict[str, Any] = await wait_for_replies(ctx, [*asked], gather, quorum=least, seconds=deadline)
+        ctx.gate.mark(*found.pop("marks"))
+        return found
 
     async def _spawn(
         self, ctx: CallContext, template: str, params: dict[str, str], brief: dict[str, Any] | None = None
@@ -354,5 +445,21 @@ async def _refused_as(error: type[MessageInvalid | ParamsInvalid], work: Awaitab
     raise error(problem, remedy=remedy)
 
 
-def _id_of(ctx: CallContext) -> str:
-    return f"msg_{digest(ctx.path)}"
+async def _recorded(
+    ctx: CallContext, name: str, given: dict[str, Any], work: Callable[[Any], Awaitable[list[str]]]
+) -> list[str]:
+    """Do a part of a call; when the turn resumes, it returns what it returned then."""
+    step_id = await ctx.frame.child(name, given)
+    found: list[str] = await ctx.frame.do(
+        Step(id=step_id, parent=ctx.path, name=name, kind="program", input=given, body=work)
+    )
+    return found
+
+
+def _waits(ctx: CallContext, seconds: float) -> float | None:
+    """For how long a wait keeps its member from other messages: a turn of an event or a conversation does not."""
+    return seconds if ctx.scope.thread == thread_of(ctx.on_behalf_of) else None
+
+
+def _id_of(ctx: CallContext, receiver: str = "") -> str:
+    return f"msg_{digest([ctx.path, receiver] if receiver else ctx.path)}"

@@ -15,7 +15,7 @@ import contextlib
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Final, Self, get_args
+from typing import TYPE_CHECKING, Any, Final, Self, get_args
 
 from ..agent import WorldAgent
 from ..agent.runtime.inside import inside
@@ -42,6 +42,7 @@ from .data.roles import MAX_GOALS, ROOT, USER, goals_text
 from .events.executing import EventRunner
 from .life.upkeep import MemberUpkeep
 from .mail.contacts import as_listed
+from .mail.groups import Waiting
 from .mail.letters import Letter
 from .mail.wakeups import POLL_SECONDS, Watch, cancelled, first_of
 from .responding import workers_of
@@ -164,18 +165,28 @@ class Gateway:
             if not await self._society.mail.receives(member_of(self._agent.workspace, wait.scope.account) or ROOT):
                 continue
             late = wait.expires is not None and wait.expires <= inside(self._agent).clock.now()
-            letter = None if late else await self._society.mail.reply_to(wait.message_ids[0])
-            if (late or letter is not None) and await self._is_stale(wait.scope):
+            replies = (
+                {}
+                if late and wait.quorum is None
+                else await self._society.mail.groups.replies(wait.message_ids, wait.expires)
+            )
+            waiting = Waiting(wait, replies)
+            if (late or waiting.over) and await self._is_stale(wait.scope):
                 continue  # the reply is delivered as a message of its own
-            if letter is not None:
+            value = dict[str, Any]()
+            for letter in filter(None, replies.values()):
+                if letter.state == "handled" and not (late or waiting.over):
+                    continue  # taken at an earlier look, for a group that still waits
                 # Before the turn has it: one that is over is still found, and one that is not would start its own turn.
                 await self._society.mail.ended(letter.message.id)
                 text = await self._society.mail.text_of(letter, can_reply=False)
                 await self._pass_on(letter, wait.scope)
                 marks = [*letter.marks, f"message:{letter.message.from_id}"]
-                found.setdefault(wait.scope, {})[wait.pause_id] = Reply({"text": text, "marks": marks})
-            elif late:
+                value = {"text": text, "marks": marks}
+            if late:
                 found.setdefault(wait.scope, {})
+            elif waiting.over:
+                found.setdefault(wait.scope, {})[wait.pause_id] = Reply(value if wait.quorum is None else None)
         return found
 
     async def _resumed(self, scope: Scope, answers: dict[str, Reply], letter: Letter | None) -> bool:
@@ -329,9 +340,9 @@ class Gateway:
         if found.turn.stale is not None:
             return
         for wait in await inside(self._agent).stores.journal.open_replies(self._agent.workspace):
-            reply = await self._society.mail.reply_to(wait.message_ids[0]) if wait.turn_id == found.turn.id else None
-            if reply is not None:  # taken for the turn before a kill
-                await self._society.mail.returned(reply.message.id)
+            ids = wait.message_ids if wait.turn_id == found.turn.id else ()
+            for reply in filter(None, (await self._society.mail.groups.replies(ids, wait.expires)).values()):
+                await self._society.mail.returned(reply.message.id)  # taken for the turn, perhaps before a kill
         await inside(self._agent).stores.turns.note_stale(found.turn.id)
 
     async def _given_up(self, letter: Letter, error: WorldAgentError) -> bool:

@@ -15,7 +15,7 @@ from ..harness import Function, Worker
 from ..harness.gate import Ceiling
 from .data.roles import AUTHORITIES, Authority, RoleStatus, TrustProfile
 from .data.workspace import RoleTemplate, WorkspaceConfig
-from .functions import AMBIENT, FUNCTIONS, SPAWN, prompts
+from .functions import AMBIENT, ASK_MEMBERS, FUNCTIONS, SPAWN, prompts
 from .life.members import LIVE, Member
 from .society import Society
 
@@ -54,7 +54,7 @@ def worker_of(member: Member, config: WorkspaceConfig, usable: Sequence[RoleTemp
     """
     own = member.spec.language
     told = prompts(own or config.language, usable)
-    listed: dict[str, Authority] = dict.fromkeys(FUNCTIONS, "autonomous")
+    listed: dict[str, Authority] = dict.fromkeys((*FUNCTIONS, ASK_MEMBERS), "autonomous")
     for level in AUTHORITIES:
         listed |= dict.fromkeys(getattr(member.spec.authority, level), level)
     reached = (*FUNCTIONS, *member.spec.operator_ids)
@@ -66,7 +66,7 @@ def worker_of(member: Member, config: WorkspaceConfig, usable: Sequence[RoleTemp
         input=MemberRequest,
         # A member in testing has no effect outside (A7).
         ceiling=Ceiling(
-            functions=(*reached, *AMBIENT, responder_name(member.id)),  # the others are for `respond()`
+            functions=(*reached, ASK_MEMBERS, *AMBIENT, responder_name(member.id)),  # the others are for `respond()`
             authority=listed,
             dry_run=member.life.status is RoleStatus.TESTING,
         ),

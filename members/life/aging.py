@@ -113,7 +113,7 @@ _MAIL: Final = f"""wa_mail AS m WHERE m.workspace=? AND m.sent < ? AND m.{_OVER}
                                      AND w.status='terminated'))
                    AND NOT EXISTS (SELECT 1 FROM wa_mail AS a WHERE a.workspace=m.workspace AND a.answers=m.id
                                    AND a.answers <> '')"""
-_FIND_MAIL: Final = f"SELECT sent, id FROM {_MAIL} AND (m.sent, m.id) > (?, ?) ORDER BY sent, id LIMIT {BATCH}"
+_FIND_MAIL: Final = f"SELECT sent, id, answers FROM {_MAIL} AND (m.sent, m.id) > (?, ?) ORDER BY sent, id LIMIT {BATCH}"
 _DROP_MAIL: Final = f"DELETE FROM wa_mail WHERE workspace=? AND {_OVER} AND id IN ({{}}) RETURNING id"
 _STEPS: Final = f"SELECT number, at FROM wa_member_step WHERE workspace=? ORDER BY number LIMIT {BATCH}"
 _DROP_STEPS: Final = "DELETE FROM wa_member_step WHERE workspace=? AND number <= ? RETURNING number"
@@ -171,13 +171,13 @@ def drop_mail(
         workspace: The workspace.
         before: The time.
         last: The place after which they are looked for.
-        waited: The ids of messages to which a turn waits for the reply.
+        waited: The ids of messages to which a turn waits for the reply. What has come of replies is kept, too.
 
     Returns:
         How many are gone, and the place to go on from; None at the end.
     """
     found: list[tuple[Any, ...]] = tx.execute(_FIND_MAIL, (workspace, before, *last))
-    free = [str(id_) for _, id_ in found if id_ not in waited]
+    free = [str(id_) for _, id_, answers in found if id_ not in waited and answers not in waited]
     gone = sum(len(tx.execute(_DROP_MAIL.format(marks), (workspace, *some))) for marks, some in portions(free))
     return gone, (float(found[-1][0]), str(found[-1][1])) if len(found) == BATCH else None
 

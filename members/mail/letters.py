@@ -135,6 +135,7 @@ _ASKED: Final = """WITH RECURSIVE asked(id) AS (
 _CASE: Final = f"""SELECT {_COLUMNS} FROM wa_mail WHERE workspace=? AND case_id=? AND case_id <> ''
                    ORDER BY sent, id LIMIT ?"""
 _WAIT: Final = "UPDATE wa_mail SET waits=?, during=? WHERE workspace=? AND id=?"
+_END_WAITS: Final = "UPDATE wa_mail SET waits=0 WHERE workspace=? AND id IN ({})"
 # A wait is over with its time, with the turn that it is in, and with the first reply.
 _NO_REPLY: Final = """NOT EXISTS (SELECT 1 FROM wa_mail AS a WHERE a.workspace=m.workspace AND a.answers=m.id
                                    AND a.answers <> '' AND a.kind <> 'request' AND a.state <> 'recorded')"""
@@ -146,6 +147,10 @@ _WAITS_FOR: Final = f"""SELECT DISTINCT receiver FROM wa_mail AS m WHERE workspa
                        AND {_NO_REPLY} ORDER BY receiver"""
 _ANSWERING: Final = f"""SELECT {_COLUMNS} FROM wa_mail WHERE workspace=? AND answers=? AND kind=?
                         AND state <> 'recorded'"""
+
+_THERE: Final = "SELECT id FROM wa_mail WHERE workspace=? AND id IN ({})"
+_FIRST: Final = f"""SELECT {_COLUMNS} FROM wa_mail WHERE workspace=? AND answers IN ({{}})
+                    AND kind IN ('response', 'notification') AND state <> 'recorded' ORDER BY place"""
 
 
 def letter_of(tx: Transaction, workspace: str, message_id: str) -> Letter | None:
@@ -237,6 +242,24 @@ def replies_to(tx: Transaction, workspace: str, message_id: str) -> list[Letter]
     """The messages that answer a message, also those of plain text."""
     responses = answering(tx, workspace, message_id, "response")
     return [*responses, *answering(tx, workspace, message_id, "notification")]
+
+
+def first_replies(tx: Transaction, workspace: str, message_ids: Sequence[str]) -> dict[str, Letter | None]:
+    """The first reply to each message that has one, and None for each message that was removed, in a transaction."""
+    found: dict[str, Letter | None] = dict.fromkeys(message_ids)
+    for marks, some in portions(message_ids):
+        for (id_,) in tx.execute(_THERE.format(marks), (workspace, *some)):
+            del found[id_]
+        for row in tx.execute(_FIRST.format(marks), (workspace, *some)):
+            letter = _letter(row)
+            found.setdefault(letter.message.correlation_id, letter)
+    return found
+
+
+def end_waits(tx: Transaction, workspace: str, message_ids: Sequence[str]) -> None:
+    """Note that the sender of messages no longer waits for replies to them."""
+    for marks, some in portions(message_ids):
+        tx.execute(_END_WAITS.format(marks), (workspace, *some))
 
 
 def waits_between(tx: Transaction, workspace: str, first: str, last: str, now: datetime) -> tuple[str, ...]:

@@ -36,6 +36,7 @@ from ..life.members import Member, members_of, one_member
 from .contacts import FIRST_MESSAGE, add_contact, contact_of
 from .delivery import delivered, quoted
 from .failures import failed, failure_text, is_failure, not_resumed, stuck
+from .groups import Groups
 from .introductions import Introductions, answer_in, response_with
 from .letters import (
     CONSENT,
@@ -56,7 +57,6 @@ from .letters import (
     prepared_of,
     recorded_of,
     reopen,
-    replies_to,
     set_state,
     task_of,
     waiting_for,
@@ -76,6 +76,9 @@ class Mailroom:
     Args:
         store: The database of the workspace.
         rules: Its rules.
+
+    Attributes:
+        groups: What is sent to several contacts at once.
     """
 
     def __init__(self, store: WorkspaceStore, rules: MessageRules) -> None:
@@ -83,6 +86,7 @@ class Mailroom:
         self._workspace = store.id
         self._rules = rules
         self._introductions = Introductions(store, rules)
+        self.groups = Groups(store, rules, self)
 
     # --- sending ------------------------------------------------------------------------------------------------------
 
@@ -149,20 +153,55 @@ class Mailroom:
             check_texts(case=case)
             if waits is not None:
                 check_number("waits", waits, least=0)
-
-            def work(tx: Transaction) -> Letter:
-                if waits is not None:  # before anything is held
-                    tx.lock(f"waits of {self._workspace}")
-                self._rules.check_acting(tx, from_id)
-                there = letter_of(tx, self._workspace, message.id)
-                letter = there or self.send_within(tx, message, read, case=case)
-                if there is None and waits is not None and letter.state != "recorded":
-                    self._rules.begin_wait(tx, letter, waits)
-                return letter
-
-            return await self._store.transact(work)
         except _REFUSALS as error:
             await self._refused(error, sender, receiver)
+            raise
+        [letter] = await self.send_all(from_id, [message], read, case=case, waits=waits)
+        return letter
+
+    async def send_all(
+        self,
+        from_id: str,
+        messages: Sequence[RoleMessage],
+        marks: Sequence[str],
+        *,
+        case: str = "",
+        waits: float | None = None,
+    ) -> list[Letter]:
+        """Send messages of one sender, all of them or none. Those that are stored already are returned.
+
+        Args:
+            from_id: Who sends them.
+            messages: The messages.
+            marks: The untrusted content that the sender had read.
+            case: The case that they belong to; see `send`.
+            waits: For how many seconds the sender waits for replies; see `send`.
+
+        Raises:
+            MessageInvalid, UnknownContact, ChainTooLong, MailboxFull, WaitInCircle, RoleExists, InvalidArgument: As for
+                `send`, for the first message that is refused.
+        """
+        last = messages[:1]
+
+        def work(tx: Transaction) -> list[Letter]:
+            nonlocal last
+            if waits is not None:  # before anything is held
+                tx.lock(f"waits of {self._workspace}")
+            self._rules.check_acting(tx, from_id)
+            found = list[Letter]()
+            for message in messages:
+                last = [message]
+                there = letter_of(tx, self._workspace, message.id)
+                found.append(there or self.send_within(tx, message, marks, case=case))
+                if there is None and waits is not None and found[-1].state != "recorded":
+                    self._rules.begin_wait(tx, found[-1], waits)
+            return found
+
+        try:
+            return await self._store.transact(work)
+        except _REFUSALS as error:
+            for message in last:
+                await self._refused(error, message.from_id, message.to_id)
             raise
 
     async def _refused(self, error: WorldAgentError, *ids: object) -> None:
@@ -468,8 +507,7 @@ class Mailroom:
     async def reply_to(self, message_id: str) -> Letter | None:
         """The first reply to a message; None if there is none yet."""
         check_texts(message_id=message_id)
-        found = await self._store.read(lambda tx: replies_to(tx, self._workspace, message_id))
-        return min(found, key=lambda each: each.place) if found else None
+        return (await self.groups.replies([message_id])).get(message_id)
 
     async def ended(self, message_id: str, error: WorldAgentError | None = None) -> None:
         """Note that the turn of a message is over. A request for an introduction that nothing answers is declined.

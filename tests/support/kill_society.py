@@ -5,6 +5,7 @@ process is a fork of this one, which has everything loaded.
 """
 
 import asyncio
+import json
 import os
 import random
 import signal
@@ -30,6 +31,7 @@ from worldagent.members import (
     SEND_RULES,
     AgentMemory,
     AuthorityConfig,
+    Contact,
     Event,
     Gateway,
     InterfaceSpec,
@@ -84,6 +86,10 @@ _ACTS: Final[dict[tuple[str, str], list[tuple[str, Any]]]] = {
     ("qa", "Three."): [_send("coo", "All is tested.")],
     ("coo", "Count."): [("request_role", {"to": "qa", "content": "How many?", "seconds": 3600})],
     ("qa", "How many?"): [_send("coo", "Seven.")],
+    ("coo", "Vote."): [
+        ("ask_group", {"members": ["cro", "legal", "qa"], "request": "Which colour?", "deadline": 3600})
+    ],
+    **{(each, "Which colour?"): [_send("coo", f"{each} wants blue.")] for each in ("cro", "legal", "qa")},
     ("coo", "Half is tested."): [],
     ("coo", "All is tested."): [],
     ("cro", "'sign' is forbidden for 'bdr'"): [("pay", {"lead": "e8"})],
@@ -100,7 +106,15 @@ def _reply(call: ScriptedCall) -> dict[str, Any]:
     who = "rep-apac" if "You cover APAC." in call.text else who
     [(text, acts)] = [(text, acts) for (member, text), acts in _ACTS.items() if member == who and text in message]
     todo = [("note", {"what": f"{who}: {text}"}), *acts]
+    if text == "Vote." and len(call.steps) >= len(todo):
+        todo.append(("note", {"what": _votes(call.steps[1])}))
     return {reply: "Done."} if (at := len(call.steps)) == len(todo) else {reply: "", **calls(todo[at])}
+
+
+def _votes(step: str) -> str:
+    """What the members of a group answered, and who did not."""
+    found = json.JSONDecoder().raw_decode(step[step.rindex('{"answers"') :])[0]
+    return f"coo heard: {sorted(found['answers'].values())}, {found['missing']}"
 
 
 def workspace() -> WorkspaceConfig:
@@ -158,6 +172,13 @@ async def _told(agent: WorldAgent, home: Path, answers: bool) -> None:
 async def _counted(agent: WorldAgent, home: Path, answers: bool) -> None:
     await join(agent)
     await agent.society.mail.send("root", "coo", "Count.", message_id="count")
+
+
+async def _voted(agent: WorldAgent, home: Path, answers: bool) -> None:
+    await join(agent)
+    for one, other in (("coo", "cro"), ("coo", "legal"), ("cro", "coo"), ("legal", "coo")):
+        await agent.society.contacts.add(one, Contact(id=other, role=other.upper()))
+    await agent.society.mail.send("root", "coo", "Vote.", message_id="vote")
 
 
 async def _deliver(agent: WorldAgent, home: Path, answers: bool) -> None:
@@ -296,9 +317,10 @@ class Case:
 
 
 CASES: Final = {
-    "turn": Case(_turn, _joined, ("Society.spawn", "Mailroom.send")),
-    "deliver": Case(_deliver, _told, ("Mailroom.send", "Mailroom.answer", "Mailroom.ended")),
+    "turn": Case(_turn, _joined, ("Society.spawn", "Mailroom.send_all")),
+    "deliver": Case(_deliver, _told, ("Mailroom.send_all", "Mailroom.answer", "Mailroom.ended")),
     "ask": Case(_deliver, _counted, ("a person's answer", "Mailroom.ended")),
+    "group": Case(_deliver, _voted, ("a person's answer", "Mailroom.ended", "Mailroom.send_all")),
     "spawn": Case(_spawn, _joined, ("Society.spawn",)),
     "end": Case(_end, _learned, ("Society.terminate", "Society.memory_done", "Entries.add")),
     "events": Case(_handle, _staffed, ("Events.post", "Events.route", "Events.pause", "Events.settle")),

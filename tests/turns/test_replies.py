@@ -82,6 +82,7 @@ async def test_the_deadline_ends_the_wait_and_a_later_reply_is_refused(tmp_path:
     assert sent(tmp_path) == ["hat"]
 
 
+@pytest.mark.requirement("A20")
 @pytest.mark.on_every_database
 @pytest.mark.parametrize("late", [False, True])
 async def test_a_turn_waits_once_for_several_replies_and_gathers_them_once(tmp_path: Path, late: bool) -> None:
