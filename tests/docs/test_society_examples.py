@@ -93,6 +93,18 @@ def test_a_developer_finds_the_specialist_over_two_referrals(referrals: str) -> 
     assert "    Yes. Name its authors next to it." in lines
 
 
+@pytest.mark.requirement("A20")
+def test_two_votes_of_a_panel_decide_and_the_third_comes_later(tmp_path: Path) -> None:
+    lines = printed("society_panel.py", tmp_path).splitlines()
+    question = "May we print the story about the harbour? Answer yes or no, and why."
+    assert [each for each in lines if question in each] == [
+        f"editor -> {member}: {question}" for member in ("facts", "law", "style")
+    ]
+    votes = "{'facts': 'yes, all names are right', 'law': 'no, the photograph is not ours'}"
+    decided = f"editor -> root: 1 of 2 votes for printing: {votes}"
+    assert lines[-2:] == [decided, "style -> editor: yes, but shorter"]
+
+
 # --- the page and its pictures ----------------------------------------------------------------------------------------
 
 STORY = DOCS / "guides" / "society-story.md"
