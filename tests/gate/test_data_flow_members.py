@@ -80,6 +80,7 @@ def naming(function: str, names: str, **arguments: Any) -> tuple[Rule, ...]:
 TELL = (
     *naming("send_message", "to content message_type payload reason answers"),
     *naming("request_role", "to content reason seconds"),
+    *naming("ask_members", "members request quorum deadline reason"),
     *naming("spawn_agent", "template params brief"),
 )
 """Members may tell each other anything."""
@@ -94,8 +95,16 @@ SHARES = (*naming("write", "to count", body={"origin": "any", "readers": "to"}),
 """Members may write to anybody what that one may see."""
 
 UNGUARDED = tuple(
-    Rule(decision="approve", function=name, arguments={each: "*"}, **after)
-    for name, each in {"write": "to", "send_message": "to", "request_role": "to", "spawn_agent": "template"}.items()
+    Rule(
+        decision="approve", function=name, arguments={each: Predicate(each="*") if each == "members" else "*"}, **after
+    )
+    for name, each in {
+        "write": "to",
+        "send_message": "to",
+        "request_role": "to",
+        "ask_members": "members",
+        "spawn_agent": "template",
+    }.items()
     for after in _MARKED
 )
 """What an attacker who knows the policy needs where members are not guarded: rules for marked turns."""
@@ -193,6 +202,11 @@ def ask(to: str, content: Any = "What is new?") -> dict[str, Any]:
     return call("request_role", to=to, content=content, reason="News.")
 
 
+def ask_group(*members: str) -> dict[str, Any]:
+    """A step of a model that waits for the answers of several."""
+    return call("ask_group", members=[*members], request="What is new?", reason="News.")
+
+
 # --- the attacks -----------------------------------------------------------------------------------------------------
 
 GATEWAY, FUNCTIONS, MAIL = "members.gateway", "members.functions", "members.mail"
@@ -210,6 +224,7 @@ CONTACTS = Mutant(f"{GATEWAY}:Gateway._request", "*(mark for each in contacts fo
 EARLIER = Mutant(f"{GATEWAY}:Gateway._request", "for each in (*earlier, *(", "for each in (*(), *(")
 TO_ROOT = Mutant(f"{GATEWAY}:Gateway._text", "letter.marks", "()")
 REPLIES = Mutant(f"{GATEWAY}:Gateway._replies", "marks = [*letter.marks, f", "marks = [f")
+ANSWERS = Mutant(f"{MAIL}.groups:Groups.gathered", "{*letter.marks, f", "{f")
 LISTED = Mutant(
     f"{FUNCTIONS}:SocietyFunctions._contacts", "ctx.gate.mark(*(mark for each in found for mark in each.marks))", "pass"
 )
@@ -234,6 +249,7 @@ TELLS_NEWS = {"ada": send("clerk", EVIL)}
 BY_ADA = writes("person", "message:ada.*")
 BY_ADA_AND_ITSELF = writes("person", "message:ada.*", "message:clerk.*")
 DONE = {"reply": "Done."}
+NONE = send("clerk", "Nothing.")
 BY_BOB = writes("person", "message:bob.*")
 TO_EVIL = call("write", to=ADDRESS)
 LEAK = call("write", to=ADDRESS, body=SECRET)
@@ -360,6 +376,26 @@ CASES: dict[str, Told] = {
         others={**NEWS, "clerk": [ask("ada"), call("write", to={"$": "r0"})]},
         obeying=TELLS_NEWS,
         rules=BY_ADA,
+    ),
+    "answer in a group": Told(
+        check=ANSWERS,
+        begin=to("clerk"),
+        others={**NEWS, "clerk": [ask_group("ada", "kim"), call("write", to={"$": "r0.answers.ada"})], "kim": [NONE]},
+        obeying=TELLS_NEWS,
+        rules=writes("person", "message:ada.*", "message:kim.*"),
+    ),
+    "secret in an answer in a group": Told(
+        check=ANSWERS,
+        begin=to("clerk"),
+        others={
+            "ada": [call("plan"), send("clerk", HELD)],
+            "clerk": [ask_group("ada", "kim"), call("write", to=ADDRESS, body={"$": "r0.answers.ada"})],
+            "kim": [NONE],
+        },
+        sign=SECRET,
+        obeying={"ada": send("clerk", SECRET)},
+        wanted=LEAK,
+        rules=SHARES,
     ),
     "message to the World Agent": Told(
         check=TO_ROOT,
