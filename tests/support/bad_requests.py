@@ -152,6 +152,8 @@ class Sent:
             url, body = url.replace(name, quoted(id_)), body and body.replace(name.encode(), id_.encode())
         headers = {**self.headers} if body is None else {"content-type": b"application/json", **self.headers}
         made = [(name.encode(), value) for name, value in headers.items()]
+        # As a whole URL: a path that begins with two slashes would name another host.
+        url = f"{str(client.base_url).rstrip('/')}{url}"
         return await client.request(self.method, url, content=body, headers=made)
 
 
