@@ -192,9 +192,9 @@ def _going_round(seen: Snapshot) -> Iterator[Stall]:
 # --- the snapshot -----------------------------------------------------------------------------------------------------
 
 _CHANGED: Final = "SELECT changed FROM wa_turn WHERE thread=? ORDER BY id DESC LIMIT 1"
-_BETWEEN: Final = """SELECT sender, receiver, chain, sent FROM wa_mail
-                     WHERE workspace=? AND sender IN (?, ?) AND receiver IN (?, ?) AND sent <= ? AND chain < ?
-                     ORDER BY sent DESC, chain DESC LIMIT ?"""
+_FROM: Final = """SELECT sender, receiver, chain, sent FROM wa_mail
+                  WHERE workspace=? AND sender=? AND receiver=? AND sent <= ? AND chain < ?"""
+_BETWEEN: Final = f"{_FROM} UNION ALL {_FROM} ORDER BY sent DESC, chain DESC LIMIT ?"
 _FORWARDED: Final = f"""SELECT member, trail, posted FROM (
                           SELECT member, trail, posted, place FROM wa_occurrence WHERE workspace=?
                           ORDER BY place DESC LIMIT {_MOST}) AS last
@@ -222,8 +222,9 @@ def look(tx: Transaction, workspace: str, policy: WorkspacePolicy, now: datetime
             changed = [_time(at) for (at,) in tx.execute(_CHANGED, (thread_key(scope_of(workspace, other)),))]
             mailboxes.append(Mailbox(other, max([sent, *changed])))
         if letter.chain > policy.exchange_alarm:
-            pair, most = (one, other, one, other), _TIMES * letter.chain
-            rows = tx.execute(_BETWEEN, (workspace, *pair, sent.timestamp(), letter.chain, most))
+            until = (sent.timestamp(), letter.chain)
+            pair = (workspace, one, other, *until, workspace, other, one, *until)
+            rows = tx.execute(_BETWEEN, (*pair, _TIMES * letter.chain))
             before = (Sent(by, to, chain, _time(at)) for by, to, chain, at in rows)
             exchanges.append((Sent(one, other, letter.chain, sent), *before))
     day = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
@@ -231,7 +232,8 @@ def look(tx: Transaction, workspace: str, policy: WorkspacePolicy, now: datetime
         Forwarded((*json.loads(trail), member), _time(posted))
         for member, trail, posted in tx.execute(_FORWARDED, (workspace, day.timestamp()))
     )
-    return Snapshot(now, tuple(Wait(*each) for each in waits), tuple(mailboxes), tuple(exchanges), forwarded)
+    asked = sorted((Wait(*each) for each in waits), key=lambda wait: wait.since)
+    return Snapshot(now, tuple(asked), tuple(mailboxes), tuple(exchanges), forwarded)
 
 
 def _time(at: float) -> datetime:

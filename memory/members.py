@@ -216,7 +216,7 @@ SOCIETY: Final = Schema(
             # Until when the turn on messages of a message's sender waits for the reply, and the message that it is on.
             "ALTER TABLE wa_mail ADD COLUMN waits DOUBLE PRECISION",
             "ALTER TABLE wa_mail ADD COLUMN during TEXT",
-            "CREATE INDEX wa_mail_waits ON wa_mail(workspace, sender) WHERE waits IS NOT NULL",
+            "CREATE INDEX wa_mail_waits ON wa_mail(workspace, sender, waits) WHERE waits IS NOT NULL",
         ),
         (
             # When the last decision about an event was made, and when a person rated an episode: a replay of the

@@ -140,7 +140,7 @@ _END_WAITS: Final = "UPDATE wa_mail SET waits=0 WHERE workspace=? AND id IN ({})
 _NO_REPLY: Final = """NOT EXISTS (SELECT 1 FROM wa_mail AS a WHERE a.workspace=m.workspace AND a.answers=m.id
                                    AND a.answers <> '' AND a.kind <> 'request' AND a.state <> 'recorded')"""
 _UNREPLIED: Final = f"""SELECT m.sender, m.receiver, m.id, m.sent FROM wa_mail AS m WHERE m.workspace=?
-                        AND m.id IN ({{}}) AND {_NO_REPLY} ORDER BY m.sent, m.id"""
+                        AND m.id IN ({{}}) AND {_NO_REPLY}"""
 _WAITS_FOR: Final = f"""SELECT DISTINCT receiver FROM wa_mail AS m WHERE workspace=? AND sender=? AND waits > ?
                        AND (during='' OR EXISTS (SELECT 1 FROM wa_mail AS d WHERE d.workspace=m.workspace
                                                  AND d.id=m.during AND d.state='handling'))
