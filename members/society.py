@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from ..agent.threads import ThreadRegister
 from ..core import Clock, check_id, new_id
 from ..core.checks import check_number, check_text, check_texts, items
 from ..core.errors import BriefInvalid, InvalidArgument, LifecycleError, RoleExists, SpawnForbidden
@@ -61,7 +60,7 @@ from .mail.messages import MESSAGE_TYPE, RoleMessage
 from .mail.rules import MESSAGE_MARK, MessageRules, told_by
 from .mail.wakeups import Wakeups
 from .stalls import Stall, find_stalls, look
-from .waiting import MemberPause, member_pauses
+from .waiting import MemberPause, Threads, member_pauses
 
 _LOG: Final = logging.getLogger("worldagent.society")
 
@@ -100,7 +99,7 @@ class Society:
         notify: Notify | None = None,
         wakeups: Wakeups | None = None,
         is_taken: Callable[[str], bool] | None = None,
-        threads: ThreadRegister | None = None,
+        threads: Threads | None = None,
     ) -> None:
         self.config = config
         self._threads = threads

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol
 
-from ..agent.threads import ThreadRegister
 from ..core import Scope
 from ..core.pauses import Pause
 from ..core.scope import member_of
@@ -29,7 +30,15 @@ class MemberPause:
     pause: Pause
 
 
-async def member_pauses(threads: ThreadRegister, workspace: str) -> tuple[MemberPause, ...]:
+class Threads(Protocol):
+    """The threads of a database, with what they wait for; `agent.threads.ThreadRegister` is one."""
+
+    async def with_pauses(self, workspace: str, /) -> tuple[Sequence[Any], Sequence[Any]]: ...
+
+    async def pauses(self, scope: Scope, /) -> tuple[Pause, ...]: ...
+
+
+async def member_pauses(threads: Threads, workspace: str) -> tuple[MemberPause, ...]:
     """The questions of all members of a workspace, the longest waiting first."""
     found: list[MemberPause] = []
     for state in (await threads.with_pauses(workspace))[0]:
