@@ -533,11 +533,22 @@ class TurnEngine:
         """
         thread, journal = request.thread_key, self.services.journal
         head, turn, is_open = await self.heads.position(thread, lease=lease)
-        found = await self.heads.values(thread, lease=lease) if is_open else None
-        if head is None or found is None or journal is None or found["kind"] in ("task", "skill"):
+        if head is None or journal is None or (turn and not is_open):
             return head
-        asked, records = await self.message(found["asked"]), await journal.load(turn, lease=lease)
-        calls, thought = f"{turn}/{Conversation.ACT}.{found['round']}.", f"{turn}/{THINK}.{found['round']}"
+        last = await self.message(head)
+        found = await self.heads.values(thread, lease=lease) if turn else None
+        if found is not None:
+            rounds, asked = int(found["round"]), await self.message(found["asked"])
+        elif last.kind == "plan" and last.turn_id:  # a fork of a thread whose turn had come so far
+            turn, own = last.turn_id, await self._messages_of(last)
+            rounds = sum(each.kind == "plan" for each in own) - 1
+            asked = next((each for each in own if each.kind != "role"), last)
+        else:
+            return head
+        if asked.kind not in ("message", "schedule"):  # what a task or a skill did is not in the log
+            return head
+        records = await journal.load(turn, lease=lease)
+        calls, thought = f"{turn}/{Conversation.ACT}.{rounds}.", f"{turn}/{THINK}.{rounds}"
         begun = any(id.startswith(calls) and record.begun for id, record in records.items())
         if not begun or thought not in records:  # versions before 0.2 do not record the thought
             return head
@@ -545,12 +556,22 @@ class TurnEngine:
         emit = Emitter(turn, self.services.clock, _unheard)
         # As of a turn that is not guarded: what strangers can have written marks all results.
         body = {name: value for name, value in asked.body.items() if name != "guard"}
-        ended = TurnRequest(found["kind"], request.scope, body)
+        ended = TurnRequest("message" if asked.kind == "message" else "schedule", request.scope, body)
         run = TurnRun(turn_id=turn, role=NO_ROLE, emit=emit, lease=lease, use=None)
-        context, last = self._context(ended, run, records, services), await self.message(head)
+        context = self._context(ended, run, records, services)
         context.gate.mark(*untrusted_in([last]), *context.gate.all_marks)
         loop = Conversation(context, self._conversation(services, ended))
-        return await context.append(head, await loop.left(int(found["round"]), last.body))
+        return await context.append(head, await loop.left(rounds, last.body))
+
+    async def _messages_of(self, last: Message) -> list[Message]:
+        """The messages of a turn up to its last one, the oldest first."""
+        own, before = [last], last.id
+        while page := await self.services.log.history(last.id, before=before):
+            own[:0] = [each for each in page if each.turn_id == last.turn_id]
+            if page[0].turn_id != last.turn_id:
+                break
+            before = page[0].id
+        return own
 
     async def run(self, request: TurnRequest, run: TurnRun, *, asked: str, resumed: bool = False) -> TurnOutcome:
         """Run a turn from its message, or from its checkpoint, until it ends or waits.

@@ -55,7 +55,8 @@ class Office:
 
     def reply(self, call: ScriptedCall) -> dict[str, Any]:
         self.read.append("\n".join(str(message) for message in call.messages))
-        return {"reply": ""} | STEP if len(self.read) == 1 else {"reply": "Fine."}
+        orders = "Order." in str(call.fields["message"]) and not call.steps
+        return {"reply": ""} | STEP if orders else {"reply": "Fine."}
 
     def agent(self, home: Path) -> WorldAgent:
         policy = Policy(rules=(approving("pay", "look", "ship"),))
@@ -94,6 +95,24 @@ async def test_results_of_a_turn_that_ended_while_it_waited_are_read_by_the_next
         assert read.index("Result of 'pay'" if guard else PAID) < read.rindex("no, stop")
         await thread.converse("And now?", guard=guard)
         assert office.read[2].count(PAID) == shown
+    assert office.paid == 1
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+async def test_a_fork_of_a_turn_that_waits_or_was_cut_off_knows_what_it_did(tmp_path: Path, cancelled: bool) -> None:
+    office = Office()
+    async with office.agent(tmp_path) as agent:
+        thread = agent.thread("t", account="ana")
+        await thread.converse("Hello?")
+        await thread.converse("Order.")
+        if cancelled:
+            assert await thread.cancel()
+        other = await thread.fork()
+        await other.converse("And now?")
+        assert [office.read[2].count(text) for text in (PAID, SHOWN, NOT_MADE)] == [1, 1, 1]
+        assert [to for to, _, _ in await statuses(other)] == ["pay", "look", "sign", "ship"]
+        await other.converse("And then?")
+        assert office.read[3].count(PAID) == 1
     assert office.paid == 1
 
 
