@@ -25,7 +25,7 @@ from ..harness.journal import Step
 from ..memory.attachments import Attachments
 from ..memory.entries.recall import RECALL
 from ..memory.entries.words import words_of
-from .data.accounts import case_of_turn, scope_of, thread_of
+from .data.accounts import case_of_turn, on_messages, scope_of
 from .data.brief import Language, TaskBrief, interface_of
 from .data.roles import ROOT, Participant, goals_text
 from .data.store import emit_notices
@@ -458,7 +458,7 @@ async def _recorded(
 
 def _waits(ctx: CallContext, seconds: float) -> float | None:
     """For how long a wait keeps its member from other messages: a turn of an event or a conversation does not."""
-    return seconds if ctx.scope.thread == thread_of(ctx.on_behalf_of) else None
+    return seconds if on_messages(ctx.scope, ctx.on_behalf_of) else None
 
 
 def _id_of(ctx: CallContext, receiver: str = "") -> str:

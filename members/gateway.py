@@ -161,6 +161,7 @@ class Gateway:
         One that has expired gets none.
         """
         found = dict[Scope, dict[str, Reply]]()
+        await self._let_go()
         for wait in await inside(self._agent).stores.journal.open_replies(self._agent.workspace):
             if not await self._society.mail.receives(member_of(self._agent.workspace, wait.scope.account) or ROOT):
                 continue
@@ -178,7 +179,10 @@ class Gateway:
                 if letter.state == "handled" and not (late or waiting.over):
                     continue  # taken at an earlier look, for a group that still waits
                 # Before the turn has it: one that is over is still found, and one that is not would start its own turn.
-                await self._society.mail.ended(letter.message.id)
+                if late or waiting.over:
+                    await self._society.mail.ended(letter.message.id)
+                else:
+                    await self._society.mail.groups.keep(letter, wait.turn_id)
                 text = await self._society.mail.text_of(letter, can_reply=False)
                 await self._pass_on(letter, wait.scope)
                 marks = [*letter.marks, f"message:{letter.message.from_id}"]
@@ -188,6 +192,14 @@ class Gateway:
             elif waiting.over:
                 found.setdefault(wait.scope, {})[wait.pause_id] = Reply(value if wait.quorum is None else None)
         return found
+
+    async def _let_go(self) -> None:
+        """Let replies that were kept for a group begin a turn of their own, if that of the group ended without them."""
+        groups, turns = self._society.mail.groups, inside(self._agent).stores.turns
+        for reply, turn in (await groups.kept()).items():
+            record = await turns.get(turn)
+            if record is None or record.status in ("done", "cancelled", "abandoned"):
+                await groups.let_go(reply, read=record is not None and record.status == "done")
 
     async def _resumed(self, scope: Scope, answers: dict[str, Reply], letter: Letter | None) -> bool:
         """Resume a turn with its replies; then deliver the message that it is for, if a message started it."""

@@ -215,7 +215,9 @@ SOCIETY: Final = Schema(
         (
             # Until when the turn on messages of a message's sender waits for the reply, and the message that it is on.
             "ALTER TABLE wa_mail ADD COLUMN waits DOUBLE PRECISION",
+            # Of a reply that was taken for a group which still waits: the turn of the group.
             "ALTER TABLE wa_mail ADD COLUMN during TEXT",
+            "CREATE INDEX wa_mail_taken ON wa_mail(workspace) WHERE during IS NOT NULL AND waits IS NULL",
             "CREATE INDEX wa_mail_waits ON wa_mail(workspace, sender, waits) WHERE waits IS NOT NULL",
         ),
         (

@@ -14,6 +14,11 @@ if TYPE_CHECKING:
     from ..society import Society
 
 
+def on_messages(scope: Scope, role_id: str) -> bool:
+    """Whether a turn is one in which a member acts on messages, and not that of a person on the same thread."""
+    return (scope.account, scope.thread) == (scope_of(scope.workspace, role_id).account, thread_of(role_id))
+
+
 _EVENT_THREAD, _EVENT_CASE = "event ", "event."
 
 
@@ -37,9 +42,11 @@ def case_of_turn(scope: Scope, member: str, turn_id: str) -> str:
         turn_id: Its id.
     """
     thread = scope.thread or ""
+    if on_messages(scope, member):
+        return ""
     if member != ROOT and thread.startswith(_EVENT_THREAD):
         return _EVENT_CASE + thread.removeprefix(_EVENT_THREAD)
-    return "" if thread == thread_of(member) else turn_id
+    return turn_id
 
 
 async def reader_of(society: Society, account: str) -> Reader | None:

@@ -15,7 +15,7 @@ from ..data.store import WorkspaceStore
 from ..life.members import LIVE, members_of
 from .contacts import contacts_of
 from .failures import is_failure
-from .letters import Letter, end_waits, first_replies
+from .letters import Letter, end_waits, first_replies, take_for, taken
 from .messages import RoleMessage
 from .rules import MESSAGE_MARK, MessageRules
 
@@ -166,6 +166,21 @@ class Groups:
             return until is None or sent is None or sent <= until
 
         return {id_: letter for id_, letter in found.items() if in_time(letter)}
+
+    async def keep(self, reply: Letter, turn: str) -> None:
+        """Keep a reply for the turn of a group that waits for others as well: it starts no turn of its own."""
+        await self._store.transact(lambda tx: take_for(tx, self._workspace, reply.message.id, turn))
+        await self._mail.ended(reply.message.id)
+
+    async def kept(self) -> dict[str, str]:
+        """The turns that replies are kept for, by the ids of these replies."""
+        return await self._store.read(lambda tx: taken(tx, self._workspace))
+
+    async def let_go(self, message_id: str, *, read: bool) -> None:
+        """End that a reply is kept for a turn, which is over. One that no model has read begins a turn of its own."""
+        if not read:
+            await self._mail.returned(message_id)
+        await self._store.transact(lambda tx: take_for(tx, self._workspace, message_id, None))
 
     async def gathered(self, asked: Mapping[str, str], quorum: int, until: datetime | None) -> dict[str, Any]:
         """The answers of a group, which are read from now on: none of them starts a turn of its own.

@@ -136,6 +136,8 @@ _CASE: Final = f"""SELECT {_COLUMNS} FROM wa_mail WHERE workspace=? AND case_id=
                    ORDER BY sent, id LIMIT ?"""
 _WAIT: Final = "UPDATE wa_mail SET waits=?, during=? WHERE workspace=? AND id=?"
 _END_WAITS: Final = "UPDATE wa_mail SET waits=0 WHERE workspace=? AND id IN ({})"
+_TAKE: Final = "UPDATE wa_mail SET during=? WHERE workspace=? AND id=?"
+_TAKEN: Final = "SELECT id, during FROM wa_mail WHERE workspace=? AND during IS NOT NULL AND waits IS NULL"
 # A wait is over with its time, with the turn that it is in, and with the first reply.
 _NO_REPLY: Final = """NOT EXISTS (SELECT 1 FROM wa_mail AS a WHERE a.workspace=m.workspace AND a.answers=m.id
                                    AND a.answers <> '' AND a.kind <> 'request' AND a.state <> 'recorded')"""
@@ -254,6 +256,16 @@ def first_replies(tx: Transaction, workspace: str, message_ids: Sequence[str]) -
             letter = _letter(row)
             found.setdefault(letter.message.correlation_id, letter)
     return found
+
+
+def take_for(tx: Transaction, workspace: str, message_id: str, turn: str | None) -> None:
+    """Note the turn that a reply is kept for while it waits for others as well; None ends that."""
+    tx.execute(_TAKE, (turn, workspace, message_id))
+
+
+def taken(tx: Transaction, workspace: str) -> dict[str, str]:
+    """The turns that replies are kept for, by the ids of these replies."""
+    return dict(tx.execute(_TAKEN, (workspace,)))
 
 
 def end_waits(tx: Transaction, workspace: str, message_ids: Sequence[str]) -> None:

@@ -117,6 +117,19 @@ async def test_a_reply_belongs_to_the_case_of_what_it_answers(tmp_path: Path) ->
         assert len([each for each in case.steps if each.kind == "turn"]) == 2
 
 
+async def test_a_person_on_the_thread_of_a_member_begins_a_case_of_its_own(tmp_path: Path) -> None:
+    def act(call: ScriptedCall) -> dict[str, Any]:
+        return doing(call, ("deploy", {"where": "all"}) if "Go." in call.user else send("user", "Direct."))
+
+    async with office(tmp_path, ScriptedLM(act)) as agent:
+        await enlisted(agent, "ada")
+        asked = await agent.society.mail.send("ada", "root", "Go.")
+        await delivered(agent)  # the turn of the World Agent on it waits
+        turn = await agent.thread("member root", account="mallory").converse("Direct?", interrupt=True)
+        [told] = await agent.society.mail.inbox()
+        assert (told.case, asked.case) == (turn.id, asked.message.id)
+
+
 async def test_an_unknown_case_is_refused(tmp_path: Path) -> None:
     async with office(tmp_path, ScriptedLM(building)) as agent:
         with pytest.raises(UnknownCase, match="'nothing'"):

@@ -151,6 +151,21 @@ async def test_answers_to_the_world_agent_wait_for_the_others_and_start_no_turn(
     assert len([call for call in lm.calls if "task" not in call.fields]) == 2
 
 
+@pytest.mark.on_every_database
+async def test_an_answer_to_a_group_whose_turn_is_cancelled_starts_a_turn_of_its_own(tmp_path: Path) -> None:
+    lm = chairing(group(*PANEL), ada="The vote is 4711.")
+    async with office(tmp_path, lm) as agent:
+        await begun(agent)
+        await delivered(agent)
+        assert sum("4711" in call.text for call in lm.calls if who_of(call, "cro", *PANEL) == "cro") == 0
+        assert await agent.thread("member cro", account="member:novel/cro").cancel()
+        await delivered(agent)
+        assert sum("4711" in call.text for call in lm.calls if who_of(call, "cro", *PANEL) == "cro") == 1
+        await agent.society.mail.send("kim", "cro", "Yes.")
+        await delivered(agent)
+        assert await agent.society.mail.groups.kept() == {}
+
+
 @pytest.mark.parametrize(
     ("which", "asked"), [({"domain": "law"}, ["ada", "kim"]), ({"children": True}, ["ada", "bob"])]
 )
