@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import AwareDatetime, Field, TypeAdapter, ValidationError
 
 from ...core.checks import to_json
 from ...core.errors import InvalidArgument
@@ -18,6 +18,8 @@ from ...core.validation import describe_failure
 from ..data.roles import Feedback, RoleSpec, RoleStatus, TrustProfile
 from ..data.workspace import Event, RoleTemplate, RoutingDecision
 from .events import read_event
+
+_MOST: Final = 10**9  # hundredths
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +36,7 @@ class RecordedMember:
     """
 
     kind: Literal["member"] = "member"
-    at: datetime
+    at: AwareDatetime
     spec: RoleSpec
     name: str
     began: RoleStatus
@@ -53,7 +55,7 @@ class RecordedStep:
     """A state that a member reached."""
 
     kind: Literal["step"] = "step"
-    at: datetime
+    at: AwareDatetime
     member: str
     status: RoleStatus
     reason: str = ""
@@ -64,7 +66,7 @@ class RecordedEvent:
     """An event when it was posted; `to` is the member that the host named."""
 
     kind: Literal["event"] = "event"
-    at: datetime
+    at: AwareDatetime
     event: Event
     to: str | None = None
 
@@ -87,7 +89,7 @@ class RecordedDecision:
     """
 
     kind: Literal["decision"] = "decision"
-    at: datetime
+    at: AwareDatetime
     event: str
     member: str
     trail: tuple[str, ...] = ()
@@ -95,7 +97,7 @@ class RecordedDecision:
     state: str
     result: str | None = None
     code: str = ""
-    ended: datetime | None = None
+    ended: AwareDatetime | None = None
     approvals: tuple[Mapping[str, Any], ...] = ()
     cost: float | None = None
 
@@ -105,7 +107,7 @@ class RecordedOutcome:
     """What came of something that a member did; `event` is the event that it did it for, empty for none."""
 
     kind: Literal["outcome"] = "outcome"
-    at: datetime
+    at: AwareDatetime
     episode: str
     member: str
     capability: str
@@ -118,7 +120,7 @@ class RecordedFeedback:
     """What a person said last of an episode."""
 
     kind: Literal["feedback"] = "feedback"
-    at: datetime
+    at: AwareDatetime
     episode: str
     feedback: Feedback
 
@@ -138,9 +140,9 @@ class RecordedSum:
     kind: Literal["sum"] = "sum"
     member: str
     capability: str
-    shift: int
-    low: int
-    high: int
+    shift: Annotated[int, Field(ge=-_MOST, le=_MOST)]
+    low: Annotated[int, Field(ge=0, le=100)]
+    high: Annotated[int, Field(ge=0, le=100)]
 
 
 Recorded: TypeAlias = (
@@ -179,11 +181,13 @@ def read_week(text: str, name: str) -> list[Recorded]:
         InvalidArgument: A line is neither; the text has its number.
     """
     lines: list[Recorded] = []
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate(
+        text.removeprefix("\ufeff").split("\n"), start=1
+    ):  # texts can have other ends of lines
         if not line.strip():
             continue
         problem, remedy = "it is not JSON", "export the events again"
-        with suppress(ValueError):
+        with suppress(ValueError, RecursionError):
             given = json.loads(line)
             try:
                 lines.append(_read(given))

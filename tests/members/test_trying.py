@@ -21,7 +21,7 @@ from worldagent.harness.trace.index import TraceIndex
 from worldagent.members import Society, load_workspace
 from worldagent.members.data.roles import RoleStatus, TrustProfile
 from worldagent.members.events.events import PostedEvent
-from worldagent.members.events.recorded import Recorded, read_week, written
+from worldagent.members.events.recorded import Recorded, RecordedEvent, read_week, written
 from worldagent.members.exporting import recorded
 from worldagent.members.life.outcomes import Outcome, fold_outcomes
 from worldagent.members.trying import Trial, try_week
@@ -180,6 +180,27 @@ def test_the_week_of_another_workspace_and_lines_of_other_files_are_refused(
 
 
 @pytest.mark.on_every_database
+def test_lines_end_where_json_does_and_not_at_other_ends_of_lines(week: list[Recorded]) -> None:
+    [posted, *_] = [each for each in week if isinstance(each, RecordedEvent)]
+    strange = replace(posted, event=replace(posted.event, payload={"name": "Way\u2028ne\u2029 \x85"}))
+    assert read_week(f"\ufeff{written([strange])}", "w") == [strange]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[" * 100_000,
+        '{"kind": "step", "at": "2026-01-01T00:00:00", "member": "cro", "status": "active"}',
+        '{"kind": "sum", "member": "cro", "capability": "a", "shift": 1' + "0" * 400 + ', "low": 0, "high": 100}',
+        '{"kind": "sum", "member": "cro", "capability": "a", "shift": 1, "low": 0, "high": 1000}',
+    ],
+    ids=["nested", "without a zone", "too much", "too high"],
+)
+def test_a_line_that_cannot_be_one_is_refused_with_its_number(line: str) -> None:
+    with pytest.raises(InvalidArgument, match="line 1 of 'w'"):
+        read_week(line, "w")
+
+
 async def test_lives_spawns_and_answers_without_an_event_are_replayed(tmp_path: Path) -> None:
     config = load_workspace(changed(tmp_path / "team.yaml"))
     storage, home = Storage(home=tmp_path / "home"), tmp_path / "home"
