@@ -12,7 +12,8 @@ import typer
 from .command import command
 from .operating import ask, fields_of
 from .options import ThreadsOptions
-from .output import Output, cost_text, table, time_text
+from .output import Output, cost_text, time_text
+from .trace import replace_own
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from ..service.cases import CaseRecord, CaseStepRecord
 
 _HEAD: Final = ("WHEN", "WHO", "WHAT", "RESULT", "ALLOWED BY", "WHY", "COST")
+_WIDTHS: Final = (16, 12, 40, 12, 20, 24)
+_BEGIN: Final = '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>'
 _STYLE: Final = (
     "body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:76rem;padding:0 1rem;color:#1b1d22}"
     "table{border-collapse:collapse;width:100%}td,th{border-bottom:1px solid #d8dbe2;padding:.4rem .6rem;"
@@ -45,17 +48,17 @@ async def case(options: ThreadsOptions, output: Output, id: str, html: Path | No
 
     Args:
         id (ID): The id of an event, of a message between members, of a turn that sent one, or of the case.
-        html (--html FILE; Output): Also write the case as a page of its own.
+        html (--html FILE; Output): Also write the case as a page of its own. An existing page of a case is replaced.
     """
     found = (await ask(options, "case_show", output, id=id)).case
     if html is not None:
-        await asyncio.to_thread(html.write_text, _page(found), encoding="utf-8")
+        await asyncio.to_thread(replace_own, html, _page(found), _BEGIN)
         output.note(f"the page of the case is in {html}")
-    output.result({"case": fields_of(found)}, "\n".join(_lines(found)))
+    output.result({"case": fields_of(found)}, "\n".join(_lines(found, output)))
 
 
-def _lines(found: CaseRecord) -> Iterator[str]:
-    yield table(_HEAD, [_row(each) for each in found.steps])
+def _lines(found: CaseRecord, output: Output) -> Iterator[str]:
+    yield output.table(_HEAD, [_row(each) for each in found.steps], widths=_WIDTHS)
     yield ""
     yield from _about(found)
 
@@ -86,7 +89,7 @@ def _page(found: CaseRecord) -> str:
     about = "".join(f"<li>{escape(each)}</li>" for each in _about(found))
     title = escape(f"Case {found.id}")
     return (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
+        f"{_BEGIN}{title}</title>"
         f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style></head><body><h1>{title}</h1>'
         f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table><ul>{about}</ul></body></html>\n"
     )

@@ -12,7 +12,7 @@ from .command import bad_usage, command, storage_of
 from .exits import DONE, PAUSED
 from .operating import opened
 from .options import AgentOptions, ThreadsOptions, option_group
-from .output import Output, table
+from .output import Output, counted, table
 from .workspace import app as workspace_app
 
 if TYPE_CHECKING:
@@ -204,18 +204,21 @@ async def run(options: RunOptions, output: Output) -> int:
         while await gateway.deliver():
             pass
         found = [each for each in [await events.get(id_) for id_ in ids] if each is not None]
-        waiting = await society.mail.waiting()
+        waiting, asked = await society.mail.waiting(), await society.pauses()
+        home = inside(agent).stores.storage.home
     left = sum(each.state in ("waiting", "decided") for each in found)
     if left:
         output.note(f"{left} events could not be handled yet: run the command again")
     if waiting:
         output.note(f"{len(waiting)} members have a message that waits")
     paused = sum(each.state == "paused" for each in found)
-    if paused:
-        listing = f"worldagent approvals list --workspace {shlex.quote(society.config.id)}"
-        output.note(f"{paused} events wait for a person: answer with `{listing}`, then run the command again")
+    if paused or asked:
+        place = "" if home == storage_of(None).home else f" --home {shlex.quote(str(home))}"
+        listing = f"worldagent approvals list --workspace {shlex.quote(society.config.id)}{place}"
+        what = f"{paused} events wait" if paused else f"members have {counted(len(asked), 'question')}"
+        output.note(f"{what} for a person: answer with `{listing}`, then run the command again")
     output.result({"events": [each.to_json() for each in found]}, _text(found) if found else "no event waits")
-    return PAUSED if paused else DONE
+    return PAUSED if paused or asked else DONE
 
 
 def _absent(agent: WorldAgent, config: WorkspaceConfig) -> list[str]:
@@ -286,7 +289,7 @@ def _read(source: str, now: datetime, *, verified: bool) -> Iterator[Event]:
     from ...members.events.events import read_event
     from .sources import json_object, text
 
-    lines = text("--events", source if source == "-" else f"@{source}").splitlines()
+    lines = text("--events", source if source == "-" else f"@{source}").split("\n")
     found: list[Event] = []
     for number, line in enumerate(lines, start=1):
         if not line.strip():

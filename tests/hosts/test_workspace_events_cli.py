@@ -41,6 +41,16 @@ def line(**more: Any) -> str:
     return json.dumps(given | more)
 
 
+async def test_a_run_says_that_questions_of_members_wait_too(run: Run, home: Path) -> None:
+    async with aclosing(await Stores.open(Storage(home=home))) as stores:
+        society = Society(WorkspaceConfig(id="novel", owner="charles"), stores.database)
+        await society.join(spec_of("cro", workspace="novel"))
+        await society.mail.send("root", "cro", "Deploy.")
+    found = await run("workspace", "run", "--app", "support.society:asking")
+    assert found.exit_code == 3
+    assert "members have 1 question for a person: answer with `worldagent approvals list" in found.stderr
+
+
 @pytest.mark.requirement("A17")
 async def test_a_case_is_told_by_any_of_its_ids_and_as_a_page(run: Run, home: Path, tmp_path: Path) -> None:
     await staffed(home)
@@ -57,6 +67,11 @@ async def test_a_case_is_told_by_any_of_its_ids_and_as_a_page(run: Run, home: Pa
     assert "Case event.&lt;e1&gt;" in html
     assert "<e1>" not in html
     assert "there is no case 'e2'" in (await run("case", "e2")).stderr
+    await run("case", "<e1>", "--html", str(page))  # its own page is replaced, and nothing else
+    page.write_text("team: mine", encoding="utf-8")
+    assert "exists and is something else" in (await run("case", "<e1>", "--html", str(page))).stderr
+    assert page.read_text(encoding="utf-8") == "team: mine"
+    assert "cannot be written" in (await run("case", "<e1>", "--html", str(tmp_path))).stderr
 
 
 @pytest.mark.requirement("A17")

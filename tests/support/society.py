@@ -120,3 +120,10 @@ async def delivered(agent: WorldAgent, *roles: AutonomousRole, most: int = 20) -
         if not await gateway.deliver():
             return
     raise AssertionError("messages or events go on")
+
+
+def asking() -> WorldAgent:
+    """Make an agent for commands, with `--app support.society:asking`; its member asks before it deploys."""
+    lm = ScriptedLM(lambda call: doing(call, ("deploy", {"where": "everywhere"})))
+    society = workspace_of(DEVELOPER, roles=(able("cro", "deploy"),))
+    return WorldAgent("novel", lm=lm, society=society, tools=[deploy])
