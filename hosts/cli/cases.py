@@ -12,7 +12,7 @@ import typer
 from .command import command
 from .operating import ask, fields_of
 from .options import ThreadsOptions
-from .output import Output, cost_text, time_text
+from .output import Output, cost_text, counted, time_text
 from .trace import replace_own
 
 if TYPE_CHECKING:
@@ -73,10 +73,10 @@ def _about(found: CaseRecord) -> Iterator[str]:
     """What the whole case cost, and whether it is over."""
     for each in found.costs:
         cost = "cost unknown" if each.cost is None else cost_text(each.cost)
-        yield f"{each.who}: {each.calls} calls of models, {cost}"
+        yield f"{each.who}: {counted(each.calls, 'call')} of models, {cost}"
     unknown = sum(each.kind == "turn" and each.usage is None for each in found.steps)
     if unknown:
-        yield f"what {unknown} turns used is not known, because they kept no events"
+        yield f"what {counted(unknown, 'turn')} used is not known: no events are kept"
     if found.cut:
         yield "the case has more messages than are shown"
     yield "something of it waits or is still to be done" if found.open else "all of it is over"

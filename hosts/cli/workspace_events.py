@@ -138,7 +138,8 @@ async def events(options: EventsOptions, output: Output) -> None:
             of_case = await case_with(stores_of(workspace), workspace.society, options.case)
             ids = {each.id for each in of_case.steps if each.kind == "event"}
             found = tuple(each for each in found if each.event.id in ids)
-    none = f"there are no events in the workspace {options.workspace!r}"
+    chosen = (options.state, options.member, options.type, options.result, options.case, options.since)
+    none = "no event fits" if any(chosen) else f"there are no events in the workspace {options.workspace!r}"
     output.result({"events": [each.to_json() for each in found]}, _text(found) if found else none)
 
 
