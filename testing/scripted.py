@@ -111,7 +111,7 @@ class ScriptedCall:
             following = speaker
             found.insert(0, (speaker, text))
         # The turn before can have ended without an answer, so its message and its results come first. The role is last.
-        headers = [(place, _HEADER.match(text)) for place, (_, text) in enumerate(found)]
+        headers = [(place, _HEADER.match(text)) for place, (speaker, text) in enumerate(found) if speaker == "user"]
         begins = [place for place, header in headers if header is not None and header[1] != "role"]
         return found[begins[-1] if begins else 0 :]
 
