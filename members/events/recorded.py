@@ -145,16 +145,10 @@ class RecordedSum:
     high: Annotated[int, Field(ge=0, le=100)]
 
 
-Recorded: TypeAlias = (
-    RecordedMember
-    | RecordedStep
-    | RecordedEvent
-    | RecordedDecision
-    | RecordedOutcome
-    | RecordedFeedback
-    | RecordedTemplate
-    | RecordedSum
+_Timed: TypeAlias = (
+    RecordedMember | RecordedStep | RecordedEvent | RecordedDecision | RecordedOutcome | RecordedFeedback
 )
+Recorded: TypeAlias = _Timed | RecordedTemplate | RecordedSum
 """One line."""
 
 BEGIN: Final = '{"kind": "'
@@ -165,9 +159,14 @@ _ORDER: Final = ("member", "step", "event", "decision", "outcome", "feedback")  
 
 def in_order(lines: Iterable[Recorded]) -> list[Recorded]:
     """Lines in the order in which they happened; what has no time comes first."""
-    timed = [each for each in lines if not isinstance(each, RecordedTemplate | RecordedSum)]
-    first = [each for each in lines if isinstance(each, RecordedTemplate | RecordedSum)]
-    return [*first, *sorted(timed, key=lambda each: (each.at, _ORDER.index(each.kind)))]
+    first, timed = list[Recorded](), list[_Timed]()
+    for each in lines:
+        if isinstance(each, RecordedTemplate | RecordedSum):
+            first.append(each)
+        else:
+            timed.append(each)
+    timed.sort(key=lambda each: (each.at, _ORDER.index(each.kind)))
+    return [*first, *timed]
 
 
 def read_week(text: str, name: str) -> list[Recorded]:

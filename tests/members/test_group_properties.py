@@ -132,7 +132,13 @@ async def _plays(quorum: int, steps: list[tuple[str, Any]]) -> None:
 
     lm = ScriptedLM(act)
     with tempfile.TemporaryDirectory() as folder:
-        todo = [("deliver", None), *steps, ("deliver", None), ("pass", SECONDS + 1), ("deliver", None)]
+        todo: list[tuple[str, Any]] = [
+            ("deliver", None),
+            *steps,
+            ("deliver", None),
+            ("pass", SECONDS + 1),
+            ("deliver", None),
+        ]
         agent = office(Path(folder), lm, clock=clock)
         await agent.__aenter__()
         await enlisted(agent, "cro")
