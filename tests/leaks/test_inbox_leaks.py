@@ -48,7 +48,7 @@ class Painter:
         made = sum(not step.startswith("While you worked") for step in call.steps)
         calls = [{"tool": name, "arguments": {}} for name in ("paint", "hang")[made : made + 1]]
         field = "result" if "request" in call.fields else "reply"
-        return {field: "" if calls else "Done.", "calls": calls if "nothing" not in call.user else []}
+        return {field: "" if calls else "Done.", "calls": calls if "Paint." in call.user else []}
 
     def agent(self) -> WorldAgent:
         return WorldAgent(
@@ -146,7 +146,7 @@ async def test_role_of_an_interrupted_turn_is_nowhere(tmp_path: Path, database_e
             thread = agent.thread("t")
             turn = asyncio.ensure_future(seen.outcome(thread.converse("Paint.", role=Role("critic", text))))
             await asyncio.wait_for(painter.begun.wait(), 20)
-            await seen.outcome(thread.steer("in blue"))
+            await seen.outcome(thread.steer("in blue"))  # which the turn does not read, so it begins the next one
             item = await thread.queue(Say("nothing now", role=Role("judge", next_one)), interrupt=True)
             seen.assert_clean(text, next_one)
             painter.may.set()
