@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 _OUTCOMES: Final = {
     "EPISODE": "episode_id",
     "CAPABILITY": "capability",
-    "OUTCOME": lambda each: "succeeded" if each.succeeded else "failed",
-    "FEEDBACK": "feedback",
+    "CHANGE": lambda each: f"{each.change:+.2f}" if each.change else "",
+    "TRUST": lambda each: f"{each.trust:.2f}",
+    "WHY": "reason",
 }
 
 app = typer.Typer(name="workspace", no_args_is_help=True)
@@ -108,7 +109,9 @@ async def show(output: Output, file: Path) -> None:
 
 @command(app, "outcomes", asks=("society_outcomes",))
 async def outcomes(options: ThreadsOptions, output: Output, member: str) -> None:
-    """List what a member did, the oldest first, and how far it is trusted with each capability since.
+    """List what a member did, the oldest first, and what each of it did to the trust in the member.
+
+    With --json also when, and the turns.
 
     [bold]Example[/bold]
 

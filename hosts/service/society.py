@@ -221,6 +221,10 @@ class OutcomeRecord(Wire):
     at: str = Field(description="when it ended")
     turn_id: str = Field(description="the turn in which it was done; empty for none")
     feedback: Feedback | None = Field(default=None, description="what a person said of it")
+    change: float = Field(description="by how much it changed the trust in the capability")
+    trust: float = Field(description="the trust in the capability after it, from 0 to 1")
+    reason: str = Field(description="why it changed so")
+    changed: str = Field(description="when: as it ended, or as a person rated it")
 
 
 class TrustRecord(Wire):
@@ -609,8 +613,11 @@ async def society_outcomes(call: Call[SocietyOutcomesArguments], workspace: Work
     """
     society, member = workspace.society, call.given.member
     trust = (await society.members.member(society.config.id, member)).trust
-    found = [to_json(each) for each in await society.outcomes.list(member)]
-    shown = [{name: value for name, value in each.items() if name != "role_id"} for each in found]
+    shown = [
+        {**{name: value for name, value in to_json(each.outcome).items() if name != "role_id"}}
+        | {"change": each.change, "trust": each.trust, "reason": each.reason, "changed": each.at.isoformat()}
+        for each in await society.outcomes.changes(member)
+    ]
     return SocietyOutcomesAnswer.model_validate({"outcomes": shown, "trust": to_json(trust)})
 
 

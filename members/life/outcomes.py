@@ -7,9 +7,9 @@ that are too old to keep leave their sum, with which a replay begins.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Final, get_args
 
 from ...core import Clock, SystemClock, canonical_json, check_id
@@ -56,6 +56,25 @@ class Outcome:
             check_choice("feedback", self.feedback, get_args(Feedback))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrustChange:
+    """What one outcome did to the trust in its member (A8).
+
+    Attributes:
+        outcome: The outcome.
+        change: By how much it changed the trust in its capability, in hundredths from -1 to 1.
+        trust: The trust in the capability after it.
+        reason: Why, such as `it succeeded` or `a person said bad`.
+        at: When that was: when the episode ended, or when a person rated it.
+    """
+
+    outcome: Outcome
+    change: float
+    trust: float
+    reason: str
+    at: datetime
+
+
 class _Stored(Row):
     episode: str
     member: str
@@ -70,6 +89,7 @@ _COLUMNS: Final = ", ".join(_Stored.model_fields)
 _ONE: Final = f"SELECT {_COLUMNS} FROM wa_outcome WHERE workspace=? AND episode=?"
 _OF_TURN: Final = f"SELECT {_COLUMNS} FROM wa_outcome WHERE workspace=? AND turn=? ORDER BY member, place"
 _OF_MEMBER: Final = f"SELECT {_COLUMNS} FROM wa_outcome WHERE workspace=? AND member=? ORDER BY place"
+_RATED: Final = f"SELECT {_COLUMNS}, rated FROM wa_outcome WHERE workspace=? AND member=? ORDER BY place"
 _ADD: Final = f"""INSERT INTO wa_outcome(workspace, {_COLUMNS}, place)
                   SELECT ?, ?, ?, ?, ?, ?, ?, ?, COALESCE(MAX(place), 0) + 1 FROM wa_outcome
                   WHERE workspace=? AND member=?"""
@@ -109,6 +129,22 @@ class Outcomes:
         given = (self._workspace, role_id)
         rows = await self._database.read(lambda tx: tx.execute(_OF_MEMBER, given))
         return tuple(_outcome(row) for row in rows)
+
+    async def changes(self, role_id: str) -> tuple[TrustChange, ...]:
+        """What each kept outcome of a member did to the trust in it, in their order, the oldest first.
+
+        A rating counts at the place of its episode, so it also changes the trust after later ones.
+        """
+        check_texts(role_id=role_id)
+
+        def work(tx: Transaction) -> tuple[TrustChange, ...]:
+            found = members_of(tx, self._workspace, [role_id]).get(role_id)
+            if found is None:
+                return ()
+            rows = tx.execute(_RATED, (self._workspace, role_id))
+            return tuple(_changes(replayed(found, (), sums_of(tx, found)), rows))
+
+        return await self._database.read(work)
 
     async def record(self, outcome: Outcome) -> bool:
         """Add an outcome, and change the trust of its member; False if it is there already, or its member is removed.
@@ -283,6 +319,22 @@ def replayed(member: Member, outcomes: Sequence[Outcome], sums: Mapping[str, Sum
 
 def _after(trust: TrustProfile, outcome: Outcome) -> TrustProfile:
     return changed_trust(trust, outcome.capability, outcome.succeeded, outcome.feedback)
+
+
+def _changes(trust: TrustProfile, rows: Iterable[Sequence[Any]]) -> Iterator[TrustChange]:
+    """What some outcomes did to a trust, each row with the time of its rating."""
+    for *row, rated in rows:
+        outcome, before = _outcome(row), trust
+        trust = _after(trust, outcome)
+        now = trust.trust_for(outcome.capability)
+        reason = "it succeeded" if outcome.succeeded else "it failed"
+        yield TrustChange(
+            outcome=outcome,
+            change=round(now - before.trust_for(outcome.capability), 2),
+            trust=now,
+            reason=reason if outcome.feedback is None else f"a person said {outcome.feedback}",
+            at=outcome.at if outcome.feedback is None or rated is None else datetime.fromtimestamp(rated, UTC),
+        )
 
 
 def _write_trust(tx: Transaction, member: Member, trust: TrustProfile) -> None:

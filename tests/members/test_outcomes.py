@@ -74,6 +74,21 @@ async def test_feedback_replaces_what_the_episode_did_to_the_trust(society: Soci
     assert await trust(society) == await society.outcomes.rate("e3", None)
 
 
+async def test_each_change_of_trust_has_its_time_and_its_reason(society: Society) -> None:
+    assert await society.outcomes.changes("bdr") == ()
+    for number, succeeded in enumerate((True, False, True)):
+        await society.outcomes.record(outcome(number, succeeded=succeeded))
+    await society.outcomes.rate("e0", "bad")
+    changes = await society.outcomes.changes("bdr")
+    assert [(each.outcome.episode_id, each.change, each.trust, each.reason) for each in changes] == [
+        ("e0", -0.15, 0.35, "a person said bad"),
+        ("e1", 0, 0.35, "it failed"),
+        ("e2", 0.05, 0.4, "it succeeded"),
+    ]
+    assert changes[0].at > NOW == changes[1].at == changes[2].at
+    assert changes[-1].trust == (await trust(society)).trust_for("qualify_lead")
+
+
 async def test_feedback_on_a_turn_is_for_all_that_was_done_in_it(society: Society) -> None:
     for number in range(4):
         await society.outcomes.record(outcome(number))
