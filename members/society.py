@@ -152,7 +152,7 @@ class Society:
     ) -> str:
         """Add a member of the workspace's file or of a template, with the contacts that it has from birth (C2).
 
-        It knows its parent, which is the World Agent if it has none, and who it reports to. Its parent knows it.
+        It knows its parent, which is the World Agent if it has none, and who it reports to. Both know it.
 
         Args:
             spec: Its definition.
@@ -469,8 +469,9 @@ class Society:
         await self._store.transact(lambda tx: put_template(tx, self.config, template))
 
     def _acquaint(self, tx: Transaction, member: Member) -> None:
-        """Make a member and its parent contacts of one another, and who it reports to one of its contacts."""
+        """Make a member, its parent and the member that it reports to contacts of one another; people need none."""
         role_id, parent, now = member.id, member.spec.parent_role_id or ROOT, self._store.clock.now()
+        itself = self._rules.as_contact(tx, member.as_participant(), BIRTH)
         for known in {parent: None, self._rules.alias(member.spec.reports_to or USER): None}:
             other = self._rules.participant(tx, known)
             if other is None or not self._rules.lives(tx, known):
@@ -479,7 +480,8 @@ class Society:
                     remedy="add members after those that they name",
                 )
             add_contact(tx, self.config.id, role_id, self._rules.as_contact(tx, other, BIRTH), now)
-        add_contact(tx, self.config.id, parent, self._rules.as_contact(tx, member.as_participant(), BIRTH), now)
+            if known == parent or one_member(tx, self.config.id, known) is not None:
+                add_contact(tx, self.config.id, known, itself, now)
 
     # --- what waits ---------------------------------------------------------------------------------------------------
 

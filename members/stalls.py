@@ -6,7 +6,7 @@ A circle of waits is not among them: it is refused where it would close.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, Literal, NamedTuple
@@ -27,6 +27,9 @@ forward events to each other."""
 
 _MOST: Final = 1000
 """How many waits, mailboxes and events are looked at."""
+
+_SHOWN: Final = 5
+"""How many members of a group are named."""
 
 _TIMES: Final = 2
 """How many messages of two members are looked at for each of a chain: some are of other chains."""
@@ -57,7 +60,8 @@ class Stall:
         Circles of forwards have one for each day.
         """
         since = self.since.date() if self.kind == "forwards" else self.since
-        return f"stall.{digest([self.kind, self.members, since.isoformat()])}"
+        members = self.members[:1] if self.kind == "long_wait" else self.members  # of a group some reply meanwhile
+        return f"stall.{digest([self.kind, members, since.isoformat()])}"
 
     def as_message(self) -> RoleMessage:
         """The message that tells the owner of it."""
@@ -67,11 +71,10 @@ class Stall:
 
 
 class Wait(NamedTuple):
-    """A turn of a member that waits for the reply to a message."""
+    """A turn of a member that waits for the replies to one message, or to those to a group."""
 
     asker: str
-    asked: str
-    message: str
+    asked: tuple[str, ...]
     since: datetime
 
 
@@ -134,12 +137,13 @@ def find_stalls(seen: Snapshot, policy: WorkspacePolicy) -> tuple[Stall, ...]:
 def _long_waits(seen: Snapshot, policy: WorkspacePolicy) -> Iterator[Stall]:
     for wait in seen.waits:
         if _seconds(wait.since, seen.now) >= policy.wait_alarm:
+            asked, replies = _joined(wait.asked), "reply" if len(wait.asked) == 1 else "replies"
             yield Stall(
                 kind="long_wait",
-                members=(wait.asker, wait.asked),
+                members=(wait.asker, *wait.asked),
                 since=wait.since,
-                what=f"{wait.asker} waits for the reply of {wait.asked} to the message {wait.message}",
-                remedy=f"see what keeps {wait.asked} from replying, or cancel the turn of {wait.asker}",
+                what=f"{wait.asker} waits for the {replies} of {asked}",
+                remedy=f"see what keeps {asked} from replying, or cancel the turn of {wait.asker}",
             )
 
 
@@ -212,7 +216,7 @@ def look(tx: Transaction, workspace: str, policy: WorkspacePolicy, now: datetime
     """
     replies = Journal.replies_in(tx, workspace, _MOST)
     running = [each for each in replies if not each.expires or each.expires > now]
-    waits = unreplied(tx, workspace, [id_ for each in running for id_ in each.message_ids])
+    unread = {each[2]: each for each in unreplied(tx, workspace, [id_ for one in running for id_ in one.message_ids])}
     asking = {each.scope.thread for each in replies}
     mailboxes, exchanges = list[Mailbox](), list[tuple[Sent, ...]]()
     for letter in heads(tx, workspace, _MOST):
@@ -232,8 +236,16 @@ def look(tx: Transaction, workspace: str, policy: WorkspacePolicy, now: datetime
         Forwarded((*json.loads(trail), member), _time(posted))
         for member, trail, posted in tx.execute(_FORWARDED, (workspace, day.timestamp()))
     )
-    asked = sorted((Wait(*each) for each in waits), key=lambda wait: wait.since)
-    return Snapshot(now, tuple(asked), tuple(mailboxes), tuple(exchanges), forwarded)
+    open_ = ([unread[id_] for id_ in each.message_ids if id_ in unread] for each in running)
+    waits = (Wait(each[0][0], tuple(one[1] for one in each), min(one[3] for one in each)) for each in open_ if each)
+    return Snapshot(
+        now, tuple(sorted(waits, key=lambda wait: wait.since)), tuple(mailboxes), tuple(exchanges), forwarded
+    )
+
+
+def _joined(members: Sequence[str]) -> str:
+    shown = [*members[:_SHOWN], *([f"{len(members) - _SHOWN} more"] if len(members) > _SHOWN else [])]
+    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
 
 
 def _time(at: float) -> datetime:

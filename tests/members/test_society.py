@@ -89,6 +89,17 @@ async def test_members_know_whom_they_come_from_and_the_world_agent_knows_its_ow
     assert (contact.role, contact.introduced_by, contact.interface) == ("Legal", "birth", LAW)
 
 
+@pytest.mark.requirement("C2")
+async def test_a_member_knows_those_who_report_to_it_as_well_as_they_know_it(database: Database) -> None:
+    superiors = {"cro": "", "bdr": "cro", "clerk": "user"}
+    roles = [spec_of(id_, workspace="w", reports_to=above) for id_, above in superiors.items()]
+    society = Society(workspace_of(id="w", roles=roles), database)
+    await society.bootstrap()
+    assert await known(society, "cro") == ["bdr", "root", "user"]
+    assert await known(society, "bdr") == ["cro", "root"]
+    assert await known(society, "user") == ["root"]
+
+
 @pytest.mark.requirement("C2.6", "C2", "C11")
 async def test_a_message_to_a_stranger_is_refused_with_whom_to_ask(database: Database) -> None:
     society = await branches(database)

@@ -12,7 +12,7 @@ from support.society import DEVELOPER, acting, enlisted, office, request, send
 from worldagent import WorldAgent
 from worldagent.core.errors import InvalidArgument
 from worldagent.core.events import StallFound
-from worldagent.members import AutonomousRole, Event, Gateway, WorkspacePolicy
+from worldagent.members import AutonomousRole, Contact, Event, Gateway, WorkspacePolicy
 from worldagent.members.data.workspace import RoutingDecision
 from worldagent.members.stalls import Forwarded, Mailbox, Sent, Snapshot, Wait, find_stalls
 from worldagent.testing import VirtualClock
@@ -35,14 +35,14 @@ def kinds(seen: Snapshot) -> list[tuple[str, tuple[str, ...], datetime]]:
 
 @pytest.mark.requirement("A18")
 def test_a_wait_and_a_mailbox_are_stalls_once_the_policy_says_so() -> None:
-    waits = (Wait("a", "b", "m1", ago(1)), Wait("b", "c", "m2", ago(0.9)))
+    waits = (Wait("a", ("b",), ago(1)), Wait("b", ("c",), ago(0.9)))
     mailboxes = (Mailbox("d", ago(2)), Mailbox("e", ago(1.9)))
     found = find_stalls(Snapshot(NOW, waits=waits, mailboxes=mailboxes), POLICY)
     assert [(each.kind, each.members, each.since) for each in found] == [
         ("long_wait", ("a", "b"), ago(1)),
         ("mailbox", ("d",), ago(2)),
     ]
-    assert found[0].what == "a waits for the reply of b to the message m1"
+    assert found[0].what == "a waits for the reply of b"
     assert all(each.remedy for each in found)
 
 
@@ -127,6 +127,36 @@ async def test_the_owner_is_told_once_of_a_long_wait_and_again_of_the_next_one(t
             await agent.society.mail.read(question.message.id)
             await gateway.deliver()
             assert await agent.society.stalls() == ()
+
+
+@pytest.mark.requirement("A18", "A20")
+@pytest.mark.on_every_database
+async def test_a_group_that_waits_long_is_one_stall_and_told_once_while_some_answer(tmp_path: Path) -> None:
+    clock = VirtualClock()
+    asked: dict[str, Any] = {
+        "members": ["user", "ada"],
+        "request": "May we?",
+        "reason": "A vote.",
+        "deadline": 72 * HOUR,
+    }
+    lm = acting(cro=("ask_group", asked), ada=request("user", "May I?", seconds=72 * HOUR))
+    async with office(tmp_path, lm, clock=clock) as agent:
+        await enlisted(agent, "cro")
+        await enlisted(agent, "ada")
+        await agent.society.contacts.add("cro", Contact(id="ada", role="Ada"))
+        await agent.society.mail.send("root", "cro", "Report.")
+        gateway = Gateway(agent)
+        await gateway.deliver()
+        await clock.advance(6 * HOUR + 61)
+        await gateway.deliver()
+        [stall, _] = await agent.society.stalls()
+        assert (stall.members, stall.what) == (("cro", "ada", "user"), "cro waits for the replies of ada and user")
+        question = next(each for each in await agent.society.mail.inbox() if each.message.content == "May we?")
+        await agent.society.mail.send("user", "cro", "Yes.", answers=question.message.id)
+        await clock.advance(61)
+        await gateway.deliver()
+        assert [each.members for each in await agent.society.stalls()] == [("cro", "ada"), ("ada", "user")]
+        assert await told(agent) == ["long_wait", "long_wait"]
 
 
 @pytest.mark.requirement("A18")
