@@ -12,7 +12,6 @@ import random
 import sqlite3
 import tempfile
 from collections.abc import Awaitable, Callable
-from contextlib import aclosing
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -29,16 +28,15 @@ from worldagent.members import (
     Gateway,
     RoleSpec,
     Route,
-    Society,
     WorkspaceConfig,
     WorkspacePolicy,
 )
+from worldagent.members.cases import case_of
 from worldagent.members.data.roles import RoleStatus, TrustProfile
 from worldagent.members.data.workspace import RoutingDecision
 from worldagent.members.life.members import new_member
 from worldagent.members.mail.contacts import add_contact, as_listed
-from worldagent.memory.members import SOCIETY
-from worldagent.storage import Database, Transaction
+from worldagent.storage import Transaction
 from worldagent.testing import VirtualClock
 
 _POLICY = WorkspacePolicy(max_roles=1_000_000)
@@ -47,6 +45,10 @@ _AIM = 1.5  # of ten times the size over the size
 _NOW = datetime(2026, 1, 1, tzinfo=UTC)
 _EVENTS = """INSERT INTO wa_occurrence(workspace, id, place, member, named, state, trail, event, decision, result, code,
                posted, ended) VALUES('w', ?, ?, ?, 0, ?, '[]', ?, NULL, ?, '', 1, ?)"""
+_OF_CASE = 5  # messages
+_MESSAGES = """INSERT INTO wa_mail(workspace, id, place, sender, receiver, kind, content, payload, answers, chain,
+                 opening, marks, sent, state, answered, prepared, case_id)
+               VALUES('w', ?, ?, ?, ?, 'notification', 'Hello.', '{}', '', 1, NULL, '[]', 1, 'handled', 0, NULL, ?)"""
 _COUNT = "INSERT INTO wa_occurrence_count(workspace, waiting, last) VALUES('w', ?, ?)"
 _IGNORED = RoutingDecision(action="ignore", reason="nothing to do")
 
@@ -72,16 +74,17 @@ class Crowd:
     """A society with members, events that are over and events that wait, at random in the lines of the members.
 
     Args:
-        database: Its database.
+        agent: Its agent.
         members: How many members it has.
         done: How many events are over.
         waiting: How many events wait.
+        cases: How many cases of a few messages there are.
     """
 
-    def __init__(self, database: Database, members: int, done: int, waiting: int) -> None:
-        self.society = Society(WorkspaceConfig(id="w", owner="o", policy=_POLICY), database)
-        self._database = database
-        self._members, self._done, self._waiting = members, done, waiting
+    def __init__(self, agent: WorldAgent, members: int, done: int, waiting: int, cases: int) -> None:
+        self.society, self._agent = agent.society, agent
+        self._database = inside(agent).stores.database
+        self._members, self._done, self._waiting, self._cases = members, done, waiting, cases
         self._random = random.Random(7)
         self._numbers = itertools.count(done + waiting)
 
@@ -102,8 +105,15 @@ class Crowd:
                 tx.execute(_EVENTS, (*given, body, "done" if over else None, 1 if over else None))
             tx.execute(_COUNT, (self._waiting, self._done + self._waiting))
 
+        def cases(tx: Transaction) -> None:
+            for number in range(self._cases * _OF_CASE):
+                case, one = f"c{number // _OF_CASE}", number % self._members
+                given = (f"s{number}", number, f"m{one}", f"m{(one + 1) % self._members}", case)
+                tx.execute(_MESSAGES, given)
+
         await self._database.transact(members)
         await self._database.transact(events)
+        await self._database.transact(cases)
 
     async def next(self) -> None:
         await self.society.events.next()
@@ -113,6 +123,12 @@ class Crowd:
 
     async def find_by_domain(self) -> None:
         await self.society.members.find_by_domain("w", f"domain-{self._random.randrange(_DOMAINS)}", limit=10)
+
+    async def one_case(self) -> None:
+        await case_of(self._agent, f"s{self._random.randrange(self._cases * _OF_CASE)}")
+
+    async def stalls(self) -> None:
+        await self.society.stalls()
 
     async def one_event(self) -> None:
         posted = await self.society.events.post(event(next(self._numbers)))
@@ -129,17 +145,18 @@ class Crowd:
 
 async def measure(folder: Path, *, quick: bool) -> list[Row]:
     """Each call in the large society and in one of a tenth of its size, in turns."""
-    tenth = (10, 20, 20) if quick else (100, 10_000, 990)  # one event more can be open than are
+    tenth = (10, 20, 20, 5) if quick else (100, 10_000, 990, 100)  # one event more can be open than are
     sizes = {"small": tenth, "large": tuple(10 * each for each in tenth)}
     async with contextlib.AsyncExitStack() as opened:
         crowds: dict[str, Crowd] = {}
         for name, size in sizes.items():
-            database = await Database.open(folder / name / "a.db", schemas=[SOCIETY])
-            await opened.enter_async_context(aclosing(database))
-            crowds[name] = Crowd(database, *size)
+            config = WorkspaceConfig(id="w", owner="o", policy=_POLICY)
+            storage = Storage(home=folder / name)
+            agent = WorldAgent("w", lm=constant_lm(answering), society=config, storage=storage)
+            crowds[name] = Crowd(await opened.enter_async_context(agent), *size)
             await crowds[name].fill()
         rows = list[Row]()
-        for what in ("next", "list_roles", "find_by_domain", "one_event", "one_message"):
+        for what in ("next", "list_roles", "find_by_domain", "one_event", "one_message", "one_case", "stalls"):
             cases: dict[str, Callable[[], Awaitable[object]]] = {
                 name: getattr(crowd, what) for name, crowd in crowds.items()
             }
@@ -237,7 +254,9 @@ async def run(report: Report) -> None:
     """Measure everything, in the order of README.md."""
     with tempfile.TemporaryDirectory() as folder:
         rows = await measure(Path(folder), quick=report.quick)
-        report.section("1,000 members, 100,000 events that are over, 9,900 that wait, against a tenth", rows)
+        report.section(
+            "1,000 members, 100,000 events that are over, 9,900 that wait, 1,000 cases, against a tenth", rows
+        )
     with tempfile.TemporaryDirectory() as folder:
         events = 3 if report.quick else 200
         sizes = await grown(Path(folder), months=9, events=events)

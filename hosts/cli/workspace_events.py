@@ -209,15 +209,15 @@ async def run(options: RunOptions, output: Output) -> int:
         home = inside(agent).stores.storage.home
     left = sum(each.state in ("waiting", "decided") for each in found)
     if left:
-        output.note(f"{left} events could not be handled yet: run the command again")
+        output.note(f"{counted(left, 'event')} could not be handled yet: run the command again")
     if waiting:
-        output.note(f"{len(waiting)} members have a message that waits")
+        output.note(f"messages wait for {counted(len(waiting), 'member')}")
     paused = sum(each.state == "paused" for each in found)
     if paused or asked:
         place = "" if home == storage_of(None).home else f" --home {shlex.quote(str(home))}"
         listing = f"worldagent approvals list --workspace {shlex.quote(society.config.id)}{place}"
-        what = f"{paused} events wait" if paused else f"members have {counted(len(asked), 'question')}"
-        output.note(f"{what} for a person: answer with `{listing}`, then run the command again")
+        what = counted(paused, "event") if paused else counted(len(asked), "question") + " of members"
+        output.note(f"a person is needed for {what}: answer with `{listing}`, then run the command again")
     output.result({"events": [each.to_json() for each in found]}, _text(found) if found else "no event waits")
     return PAUSED if paused or asked else DONE
 

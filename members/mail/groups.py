@@ -92,7 +92,7 @@ class Groups:
         """
         if bool(members) + bool(domain) + children != 1:
             raise MessageInvalid(
-                "a group needs one of `members`, `domain` and `children`",
+                "a group needs exactly one of `members`, `domain` and `children`",
                 remedy="give the ids of contacts, or one domain, or children: true",
             )
 

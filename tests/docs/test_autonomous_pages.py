@@ -11,7 +11,9 @@ import pytest
 
 from support.command_line import command
 from support.house import ROOT
+from support.kill_organisation import agent_of, happens
 from support.pages import DOCS, blocks, files_of, links
+from worldagent.members import Gateway
 
 pytestmark = pytest.mark.requirement("A2", "A12")
 
@@ -62,6 +64,30 @@ def test_the_page_of_the_trace_loads_nothing() -> None:
     trace = TRACE.read_text(encoding="utf-8")
     assert re.findall(r"://|\bsrc=|\bhref=|url\(|<script", trace) == []
     assert "default-src 'none'" in trace
+
+
+def test_the_page_of_the_company_is_of_a_run_without_a_fault_and_loads_nothing() -> None:
+    assert "company-week.html" in links(PAGE)
+    page = (DOCS / "guides" / "company-week.html").read_text(encoding="utf-8")
+    assert "<b>17</b> members" in page
+    assert "<b>300</b> events" in page
+    assert "<b>0</b> lost, done twice" in page
+    assert re.findall(r"://|\bsrc=|\bhref=|url\(|<script", page) == []
+    assert "default-src 'none'" in page
+    assert "width=device-width" in page
+
+
+async def test_the_script_of_the_company_draws_what_a_home_has(tmp_path: Path) -> None:
+    script: dict[str, Any] = runpy.run_path(str(DOCS / "pictures" / "make_company.py"))
+    count = 13  # twelve members are made, and there is one vote
+    async with (agent := agent_of(tmp_path)):
+        await happens(agent, 0, count)
+        gateway = Gateway(agent)
+        while await gateway.deliver():
+            pass
+    page = script["drawn"](await script["facts"](tmp_path, 0, count), count)
+    assert "<b>17</b> members" in page
+    assert "<li><b>root</b> notification to cto: Vote e12" in page
 
 
 @pytest.mark.requirement("A1")

@@ -48,7 +48,7 @@ async def test_a_run_says_that_questions_of_members_wait_too(run: Run, home: Pat
         await society.mail.send("root", "cro", "Deploy.")
     found = await run("workspace", "run", "--app", "support.society:asking")
     assert found.exit_code == 3
-    assert "members have 1 question for a person: answer with `worldagent approvals list" in found.stderr
+    assert "a person is needed for 1 question of members: answer with `worldagent approvals list" in found.stderr
 
 
 @pytest.mark.requirement("A17")

@@ -1,5 +1,6 @@
 """Members whose process is killed: no message is lost, handled twice or out of order, no member is half (A3, A12)."""
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,10 @@ import pytest
 from support.agents import answering, scripted_agent
 from support.databases import Engine, on_every_database
 from support.homes import change, database_of
+from support.kill_organisation import agent_of, wrong
 from support.kill_society import CASES, join, workspace
-from support.processes import run_program
+from support.kill_week import EFFECTS
+from support.processes import add, run_program
 from support.society_tables import problems
 
 pytestmark = pytest.mark.requirement("A3", "A12", "T5")
@@ -127,3 +130,42 @@ def test_a_week_of_300_events_with_kills_edits_and_a_full_inbox_loses_nothing(en
     [week] = run_program("kill_week", 3 * BOUND, engine=engine, events=300, each=12, seed=seed)
     check_week(week, seed)
     assert (week["inbox"], week["ended"] > 0, week["versions"] > 5) == (40, True, True), (week, seed)
+
+
+def check_company(week: dict[str, Any], seed: int) -> None:
+    """Our books and those of the company agree: nothing is lost, done twice, stuck, or beyond what somebody may do."""
+    assert week["wrong"] == [], (week, seed)
+    assert week["kills"] > 0
+    assert set(week["effects"]) == {"qualify", "pay", "note", "answer", "review"}
+
+
+@pytest.mark.requirement("A1", "A8", "A9", "A20", "C2")
+@pytest.mark.timeout(BOUND)
+def test_a_company_of_17_members_does_nothing_twice_and_nothing_that_somebody_hostile_wants() -> None:
+    seed = int.from_bytes(os.urandom(4), "big")
+    [week] = run_program("kill_organisation", BOUND, engine="sqlite", events=36, each=18, seed=seed)
+    check_company(week, seed)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [["cro", "pay", "mallory47"], ["cro", "qualify", "e18"], ["bdr-0", "qualify", "mallory14"], ["cto", "x", "y"]],
+)
+async def test_the_books_of_a_company_find_what_is_beyond_somebody_and_what_is_twice(
+    tmp_path: Path, line: list[str]
+) -> None:
+    async with agent_of(tmp_path):
+        pass
+    for each in (["cro", "qualify", "e18"], line):
+        add(tmp_path / EFFECTS, json.dumps(each))
+    assert any(str(line[2]) in each for each in wrong(tmp_path, 48))
+
+
+@pytest.mark.soak
+@pytest.mark.requirement("A1", "A8", "A9", "A20", "C2")
+@pytest.mark.timeout(3 * BOUND)
+@on_every_database
+def test_a_week_of_a_company_with_300_events_of_which_a_third_is_hostile(engine: Engine) -> None:
+    seed = int.from_bytes(os.urandom(4), "big")
+    [week] = run_program("kill_organisation", 3 * BOUND, engine=engine, events=300, each=12, seed=seed)
+    check_company(week, seed)

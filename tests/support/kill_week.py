@@ -13,13 +13,13 @@ import tempfile
 import time
 import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from support.agents import calls, open_pauses
 from support.databases import Engine, made, removed, rows_of, storage_of
@@ -37,8 +37,15 @@ from worldagent.members.mail import letters as mail
 from worldagent.testing import ScriptedCall, ScriptedLM
 
 _BOUND: Final = 300  # seconds
-_EFFECTS: Final = "effects"
-_LIVED: Final = "lived"  # the file of a home with a line for each process that has posted its events
+EFFECTS: Final = "effects"
+"""The file of a home with a line for each effect."""
+
+TRUST: Final = "trust"
+"""The file of a home with a line for each member whose trust is not that of a replay."""
+
+LIVED: Final = "lived"
+"""The file of a home with the first event of each process that has posted its events."""
+
 _FILE: Final = ROOT / "examples" / "autonomous_workspace" / "demo.yaml"
 _ROOM: Final = 40  # letters of an inbox; the owner reads none
 _KINDS: Final = (
@@ -72,7 +79,7 @@ def _tools(home: Path, version: int) -> list[Function]:
     """What members run. Each third version declares a discount in another way."""
 
     async def effect(company: str) -> str:
-        add(home / _EFFECTS, company)
+        add(home / EFFECTS, company)
         await asyncio.sleep(0.01)  # so that some are killed here
         return company
 
@@ -102,6 +109,22 @@ def _config(version: int) -> WorkspaceConfig:
     """The workspace of the example, whose members have other souls in each version."""
     config = load_workspace(_FILE)
     return replace(config, roles=tuple(replace(each, soul=f"{each.soul} ({version})") for each in config.roles))
+
+
+class Week(NamedTuple):
+    """What happens in a week, and who answers.
+
+    Attributes:
+        agent: Makes the agent of a home and a version.
+        happens: Posts events by their numbers: the first one, and how many. A second time it changes nothing.
+        answer: What people say to a pause of the agent of a home.
+        wrong: Says what is wrong at the end of a home, with how many events.
+    """
+
+    agent: Callable[[Path, int], WorldAgent]
+    happens: Callable[[WorldAgent, int, int], Awaitable[None]]
+    answer: Callable[[Path, Pause], object]
+    wrong: Callable[[Path, int], list[str]]
 
 
 def _agent(home: Path, version: int) -> WorldAgent:
@@ -135,10 +158,10 @@ async def _happens(agent: WorldAgent, first: int, count: int) -> None:
                 await agent.society.mail.send("root", "cro", f"{text} m{number}", message_id=f"m{number}")
 
 
-async def _lives(home: Path, version: int, first: int, count: int) -> None:
-    async with _agent(home, version) as agent, Gateway(agent, poll=0.2):
-        await _happens(agent, first, count)
-        add(home / _LIVED, str(first))
+async def _lives(week: Week, home: Path, version: int, first: int, count: int) -> None:
+    async with week.agent(home, version) as agent, Gateway(agent, poll=0.2):
+        await week.happens(agent, first, count)
+        add(home / LIVED, str(first))
         await asyncio.Event().wait()
 
 
@@ -150,49 +173,50 @@ def _agrees(company: str) -> bool:
 def _answer(home: Path, pause: Pause) -> object:
     company = str(pause.arguments["company"])
     if pause.kind == "uncertain":
-        return Happened(company) if company in lines(home / _EFFECTS) else RunAgain()
+        return Happened(company) if company in lines(home / EFFECTS) else RunAgain()
     return Approve() if _agrees(company) else Reject("no")
 
 
-async def _answers(agent: WorldAgent, home: Path) -> int:
+async def _answers(week: Week, agent: WorldAgent, home: Path) -> int:
     """Answer what waits for people, as they do without a gateway; returns how many turns wait, also for replies."""
     waiting = await agent.threads(status="paused", archived=None, limit=1000)
     for state in waiting:
         thread = agent.thread(state.thread, account=state.account)
-        found = {each.id: _answer(home, each) for each in await open_pauses(thread) if each.kind != "reply"}
+        found = {each.id: week.answer(home, each) for each in await open_pauses(thread) if each.kind != "reply"}
         if found:
             with suppress(*_PASSING):
                 await thread.resume(found)
     return len(waiting)
 
 
-async def _people(home: Path, version: int) -> None:
-    async with _agent(home, version) as agent:
-        await _answers(agent, home)
+async def _people(week: Week, home: Path, version: int) -> None:
+    async with week.agent(home, version) as agent:
+        await _answers(week, agent, home)
 
 
-async def _ends(home: Path, version: int, count: int) -> None:
+async def _ends(week: Week, home: Path, version: int, count: int) -> None:
     """Deliver and answer until nothing is left, and compare the trust of members with a replay."""
-    async with _agent(home, version) as agent, asyncio.timeout(_BOUND):
-        await _happens(agent, 0, count)
+    async with week.agent(home, version) as agent, asyncio.timeout(_BOUND):
+        await week.happens(agent, 0, count)
         gateway = Gateway(agent)
         while True:
             moved = await gateway.deliver()
-            left = await _answers(agent, home)
+            left = await _answers(week, agent, home)
             events = [each for each in await agent.society.events.list(limit=count) if each.state != "done"]
             if not (moved or left or events or await agent.society.mail.waiting()):
                 break
             await asyncio.sleep(0.05)
-        for role_id in await agent.society.members.ids("vibe-team"):
-            member = await agent.society.members.member("vibe-team", role_id)
+        workspace = agent.society.config.id
+        for role_id in await agent.society.members.ids(workspace):
+            member = await agent.society.members.member(workspace, role_id)
             done = await inside(agent).stores.database.read(partial(outcomes_of, member=member))
             if member.trust != replayed(member, done):
-                add(home / "trust", f"{member.id}: {member.trust} is not {replayed(member, done)}")
+                add(home / TRUST, f"{member.id}: {member.trust} is not {replayed(member, done)}")
 
 
 def _wrong(home: Path, count: int) -> list[str]:
     """What was lost, was done twice or is stuck."""
-    wrong, effects = [*problems_of(home), *lines(home / "trust")], Counter(lines(home / _EFFECTS))
+    wrong, effects = [*problems_of(home), *lines(home / TRUST)], Counter(lines(home / EFFECTS))
     wrong += [f"{company} {number} times" for company, number in effects.items() if number > 1]
     events = rows_of(home, "SELECT id, state, result, code FROM wa_occurrence")
     wrong += [] if len(events) == count else [f"{len(events)} events"]
@@ -211,38 +235,47 @@ def _wrong(home: Path, count: int) -> list[str]:
     return [*wrong, *(str([*row]) for query in (left, turns, codes) for row in rows_of(home, query))]
 
 
-def found(*, engine: Engine, events: int, each: int, seed: int) -> Iterator[dict[str, Any]]:
-    """Live through a week, and say what is wrong at its end.
+EXAMPLE: Final = Week(_agent, _happens, _answer, _wrong)
+
+
+def lived(week: Week, home: Path, *, events: int, each: int, seed: int) -> tuple[int, int]:
+    """Live through a week in a home, to its end; returns how many processes were killed, and how many versions it had.
 
     Args:
-        engine: Where the members are.
+        week: The week.
+        home: The home.
         events: How many events happen.
         each: How many of them happen before the process is killed.
         seed: What chooses when processes are killed, and the versions.
     """
-    source, version = random.Random(seed), 0
+    source, version, kills = random.Random(seed), 0, 0
+    for first in range(0, events, each):
+        version += source.random() < 0.6  # else the process starts again as it was
+        doomed = started(lambda: asyncio.run(_lives(week, home, version, first, each)))  # noqa: B023 -- it ends in here
+        late, end = source.random() < 0.8, time.monotonic() + _BOUND
+        while late and str(first) not in lines(home / LIVED) and time.monotonic() < end:
+            time.sleep(0.1)
+        time.sleep(source.uniform(0, 3))
+        os.kill(doomed, signal.SIGKILL)
+        kills += os.waitstatus_to_exitcode(os.waitpid(doomed, 0)[1]) == -signal.SIGKILL
+        version += source.random() < 0.2
+        if source.random() < 0.4:
+            assert forked(lambda: asyncio.run(_people(week, home, version))) == 0  # noqa: B023 -- likewise
+    assert forked(lambda: asyncio.run(_ends(week, home, version, events))) == 0
+    return kills, version + 1
+
+
+def found(*, engine: Engine, events: int, each: int, seed: int) -> Iterator[dict[str, Any]]:
+    """Live through a week of the example, and say what is wrong at its end; the arguments are those of `lived`."""
     with tempfile.TemporaryDirectory() as folder:
         home = made(engine, Path(folder) / "home")
-        kills = 0
-        for first in range(0, events, each):
-            version += source.random() < 0.6  # else the process starts again as it was
-            doomed = started(lambda: asyncio.run(_lives(home, version, first, each)))  # noqa: B023 -- it ends in here
-            late, end = source.random() < 0.8, time.monotonic() + _BOUND
-            while late and str(first) not in lines(home / _LIVED) and time.monotonic() < end:
-                time.sleep(0.1)
-            time.sleep(source.uniform(0, 3))
-            os.kill(doomed, signal.SIGKILL)
-            kills += os.waitstatus_to_exitcode(os.waitpid(doomed, 0)[1]) == -signal.SIGKILL
-            version += source.random() < 0.2
-            if source.random() < 0.4:
-                assert forked(lambda: asyncio.run(_people(home, version))) == 0  # noqa: B023 -- likewise
-        assert forked(lambda: asyncio.run(_ends(home, version, events))) == 0
+        kills, versions = lived(EXAMPLE, home, events=events, each=each, seed=seed)
         inbox = rows_of(home, "SELECT COUNT(*) FROM wa_mail WHERE receiver='user' AND state='waiting'")
         ended = rows_of(home, "SELECT COUNT(*) FROM wa_turn WHERE stale IS NOT NULL AND status='failed'")
         yield {
             "wrong": _wrong(home, events),
             "kills": kills,
-            "versions": version + 1,
+            "versions": versions,
             "inbox": inbox[0][0],
             "ended": ended[0][0],
         }
