@@ -22,7 +22,7 @@ from ..core.errors import InvalidArgument, WorkspaceInvalid
 from ..core.files import read_limited
 from ..harness.yaml import LONGEST, YamlDocument, near, read_yaml
 from .data.identity import looks_of, mistakable
-from .data.roles import AUTHORITIES, RESERVED, AuthorityConfig, ClearanceProfile, Participant, RoleSpec
+from .data.roles import AUTHORITIES, RESERVED, SOUL_FILE, AuthorityConfig, ClearanceProfile, Participant, RoleSpec
 from .data.workspace import RoleTemplate, WorkspaceConfig, circle_of
 from .events.routing import route_of
 from .life.spawning import makes
@@ -80,9 +80,27 @@ def load_workspace(path: str | PathLike[str]) -> WorkspaceConfig:
     read = read_workspace(path)
     for each in read.warnings:
         _LOG.warning("%s; %s", each.problem, each.remedy)
+    return _config_in(read, f": worldagent workspace check {path}")
+
+
+def parse_workspace(text: str, name: str = "the file") -> WorkspaceConfig:
+    """The workspace of the text of a file, which nothing else is read for.
+
+    Args:
+        text: The text of the file, at most 1 MiB.
+        name: What errors call it.
+
+    Raises:
+        WorkspaceInvalid: It cannot be used, or a soul is the path of a file; the text has line and remedy.
+        MissingExtra: The extra `yaml` is not installed.
+    """
+    return _config_in(_read(Path(name), text.encode("utf-8", "surrogatepass"), None))
+
+
+def _config_in(read: WorkspaceFile, see: str = "") -> WorkspaceConfig:
     if read.config is None:
         first, *others = read.problems
-        more = f" (and {len(others)} more: worldagent workspace check {path})" if others else ""
+        more = f" (and {len(others)} more{see})" if others else ""
         raise WorkspaceInvalid(first.problem + more, remedy=first.remedy)
     return read.config
 
@@ -97,7 +115,11 @@ def read_workspace(path: str | PathLike[str]) -> WorkspaceFile:
         MissingExtra: The extra `yaml` is not installed.
     """
     file = Path(path)
-    data = read_limited(file, LONGEST)
+    return _read(file, read_limited(file, LONGEST), file.parent)
+
+
+def _read(file: Path, data: bytes | str, folder: Path | None) -> WorkspaceFile:
+    """Read the data of a file, or why there is none; without a folder no soul can be a file."""
     try:
         if not isinstance(data, bytes):
             raise WorkspaceInvalid(
@@ -106,7 +128,7 @@ def read_workspace(path: str | PathLike[str]) -> WorkspaceFile:
         document = read_yaml(data, name=str(file), error=WorkspaceInvalid)
     except WorkspaceInvalid as error:
         return WorkspaceFile(path=file, config=None, problems=(error,))
-    reader = _Reader(document, file.parent)
+    reader = _Reader(document, folder)
     config = reader.config()
     if config is None:
         return WorkspaceFile(path=file, config=None, problems=reader.reported())
@@ -119,10 +141,10 @@ class _Reader:
 
     Args:
         document: The file.
-        folder: What paths of souls are relative to.
+        folder: What paths of souls are relative to; None reads no file.
     """
 
-    def __init__(self, document: YamlDocument[WorkspaceInvalid], folder: Path) -> None:
+    def __init__(self, document: YamlDocument[WorkspaceInvalid], folder: Path | None) -> None:
         self._problems: list[tuple[_Path, str, str]] = []
         self._document = replace(document, lines={(): 1, **document.lines})  # an empty file has a first line, too
         self._folder = folder
@@ -198,6 +220,10 @@ class _Reader:
         """A member or a template: its soul can be a file, and its routes must lead to its operators."""
         soul, before = _SOULS[kind], len(self._problems)
         try:
+            if self._folder is None and SOUL_FILE.fullmatch(given[soul]):
+                raise InvalidArgument(
+                    "the soul is the path of a file, which is not there", remedy="write the soul itself"
+                )
             given[soul] = read_soul(given[soul], self._folder)
         except InvalidArgument as error:
             self._bad(error.problem, error.remedy, (*path, soul))

@@ -105,7 +105,7 @@ class EventsOptions(ThreadsOptions):
     export: Path | None = None
 
 
-@command(workspace_app, "events", asks=("event_list",))
+@command(workspace_app, "events", asks=("event_list", "event_export"))
 async def events(options: EventsOptions, output: Output) -> None:
     """List the last events with the decisions about them and their results.
 

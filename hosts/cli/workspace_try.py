@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ...members.trying import Trial, TriedEvent
 
 
-@command(workspace_app, "try")
+@command(workspace_app, "try", asks=("workspace_try",))
 async def try_file(output: Output, file: Path, lines: str) -> None:
     """Replay recorded events with a file of a workspace, and show what would differ. Nothing is run or stored.
 

@@ -32,6 +32,7 @@ from . import (
     society,
     threads,
     traces,
+    trying,
     turns,
 )
 from .call import Call, Refused
@@ -57,6 +58,7 @@ _AREAS: Final = (
     drafts,
     events,
     cases,
+    trying,
 )
 
 

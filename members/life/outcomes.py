@@ -205,7 +205,7 @@ class Outcomes:
         trust, now = None, self._clock.now().timestamp()
         for role_id in sorted({each.role_id for each in rated}):
             tx.hold(_HOLD, (self._workspace, role_id), alone=True)
-            for each in rated:
+            for each in (each for each in rated if each.feedback != feedback):  # said again it keeps its time
                 tx.execute(_RATE, (feedback, now, self._workspace, each.episode_id))
             member = members_of(tx, self._workspace, [role_id])[role_id]
             trust = replayed(member, outcomes_of(tx, member), sums_of(tx, member))

@@ -88,9 +88,10 @@ async def peopled(place: Path, workspace: str) -> None:
             await society.drafts.propose(proposed("root", tool, "You are kind."), draft_id=draft)
 
 
-def about(tool: Tool, entry: str) -> dict[str, Any]:
+def about(tool: Tool, entry: str, workspace: str = "novel") -> dict[str, Any]:
     """Arguments about an entry, for the tools that need one that exists."""
     more: dict[str, Any] = {"entry": entry, "entries": [entry], "messages": [MESSAGE], "id": MESSAGE}
+    more["file"] = f"workspace: {workspace}\nowner: {OWNER}\n"
     found = {name: value for name, value in more.items() if name in (tool.input_schema.get("required") or ())}
     return found | {"text": "Ana eats nuts."} if tool.name in ("memory_edit", "society_send") else found
 
@@ -117,7 +118,7 @@ async def prepared(client: Calling, tool: Tool) -> dict[str, Any]:
             await client.ask("converse", thread=EXAMPLE, text="Hi", account="ana")
         case _:
             pass
-    return given | about(tool, (await client.ask("memory_add", text="Ana."))["entry"]["id"])
+    return given | about(tool, (await client.ask("memory_add", text="Ana."))["entry"]["id"], WORKSPACE)
 
 
 @pytest.mark.requirement("T10")

@@ -34,7 +34,7 @@ pytestmark = pytest.mark.requirement("T10")
 # What only a person at this machine can ask for, by the first words of the command.
 OF_THE_MACHINE: Mapping[str, str] = {
     **dict.fromkeys(
-        ("trust", "profiles", "skills check", "policy", "workspace check", "workspace show", "workspace try"),
+        ("trust", "profiles", "skills check", "policy", "workspace check", "workspace show"),
         "its files",
     ),
     **dict.fromkeys(("import", "threads import", "memory import"), "reads files of it"),
