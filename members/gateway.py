@@ -46,6 +46,7 @@ from .mail.groups import Waiting
 from .mail.letters import Letter
 from .mail.wakeups import POLL_SECONDS, Watch, cancelled, first_of
 from .remote.delivering import RemoteMembers
+from .remote.stopping import cancel_turn
 from .responding import workers_of
 from .society import Society
 from .stalls import Stall, StallKind
@@ -310,17 +311,41 @@ class Gateway:
             if await self._society.mail.answer(letter.message.id):
                 return True
             receiver, remote = letter.message.to_id, None
+            if await self._society.offers.is_cancelled(letter):
+                await cancel_turn(self._agent, receiver, letter.message.id)
+                await self._society.mail.ended(letter.message.id)
+                return True
             try:
                 if receiver != ROOT:
                     member = await workers_of(self._agent).enlist(receiver)
                     remote = None if member.spec.remote is None else member
-                turn = None if remote is not None else await asyncio.shield(self._turn(letter))
+                turn = None
+                if remote is None:
+                    async with self._cancelled_by_its_caller(letter):
+                        turn = await asyncio.shield(self._turn(letter))
             except WorldAgentError as error:
                 return await self._failed(letter, error)
             if turn is not None:
                 return await self._over_in(letter, turn)
         assert remote is not None
         return await self._remotes.delivered(letter, remote)  # it needs no slot: no turn runs here
+
+    @contextlib.asynccontextmanager
+    async def _cancelled_by_its_caller(self, letter: Letter) -> AsyncGenerator[None]:
+        """Cancel the turn of a message inside the block once its caller over A2A, in any process, cancels the task."""
+
+        async def look() -> None:
+            while not await self._society.offers.is_cancelled(letter):
+                await inside(self._agent).clock.sleep(self._poll)
+            while not await cancel_turn(self._agent, letter.message.to_id, letter.message.id):  # it begins meanwhile
+                await inside(self._agent).clock.sleep(self._poll)
+
+        looking = asyncio.ensure_future(look()) if self._society.offers.has(letter) else None
+        try:
+            yield
+        finally:
+            if looking is not None:
+                await cancelled(looking)
 
     async def _over_in(self, letter: Letter, turn: Turn) -> bool:
         """Note what became of the turn of a message; returns whether the message is over."""
