@@ -22,7 +22,7 @@ from ..core.errors import InvalidArgument, WorkspaceInvalid
 from ..core.files import read_limited
 from ..harness.yaml import LONGEST, YamlDocument, near, read_yaml
 from .data.identity import looks_of, mistakable
-from .data.remote import REMOTE_SOUL
+from .data.remote import REMOTE_SOUL, exposes_token
 from .data.roles import AUTHORITIES, RESERVED, AuthorityConfig, ClearanceProfile, Participant, RoleSpec
 from .data.workspace import RoleTemplate, WorkspaceConfig, circle_of
 from .events.routing import route_of
@@ -347,7 +347,7 @@ def _mistaken(config: WorkspaceConfig, document: YamlDocument[WorkspaceInvalid])
 def _exposed(config: WorkspaceConfig, document: YamlDocument[WorkspaceInvalid]) -> Iterator[WorkspaceInvalid]:
     """A warning for each remote member whose token can be read on its way (A22)."""
     for place, role in enumerate(config.roles):
-        if role.remote is not None and role.remote.exposes_token:
+        if role.remote is not None and exposes_token(role.remote):
             problem = f"the token of {role.role_id!r} is sent to {role.remote.host!r} without encryption"
             yield document.invalid(problem, "use the https address of the card", "roles", place, "remote")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Collection
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from google.protobuf.json_format import MessageToDict
 from starlette.requests import Request
@@ -17,12 +17,11 @@ from a2a.server.routes.jsonrpc_dispatcher import JsonRpcDispatcher
 from a2a.utils.constants import AGENT_CARD_WELL_KNOWN_PATH
 
 from ...core.errors import UnknownMember
+from ..service.call import Caller
+from ..sidecar.following import SidecarParts
 from ..web.errors import HttpRefused
 from .card import card_of
 from .handler import Asked, OfferedMembers
-
-if TYPE_CHECKING:
-    from ..web.app import WebApp
 
 Answering = Callable[[Request], Awaitable[Response]]
 
@@ -39,35 +38,36 @@ class _ContextBuilder(DefaultServerCallContextBuilder):
 
 
 def a2a_routes(
-    web: WebApp,
     members: Collection[str],
+    parts: SidecarParts,
+    *,
+    caller_of: Callable[[Request], Awaitable[Caller]],
     checked: Callable[[Answering], Answering],
     body: Callable[[Request], Awaitable[bytes]],
 ) -> list[Route]:
     """Return the routes of the offered members.
 
     Args:
-        web: The web app.
         members: The ids of the members.
+        parts: The agents and limits of the web app.
+        caller_of: Finds the caller of a request.
         checked: Wraps an endpoint, so that it answers with the record of an error.
         body: Reads the body of a request within bounds, once its sender is known.
     """
     # The SDK logs requests that it refuses, with their texts.
     logging.getLogger("a2a").setLevel(logging.CRITICAL)
     offered = frozenset(members)
-    dispatcher = JsonRpcDispatcher(OfferedMembers(web.parts), _ContextBuilder())
+    dispatcher = JsonRpcDispatcher(OfferedMembers(parts), _ContextBuilder())
 
     async def asked_of(request: Request) -> Asked:
-        caller = (await web.grant(request)).caller(web.workspace, None)
-        await web.check_session(request, caller.workspace)
-        member = request.path_params["member"]
+        caller, member = await caller_of(request), request.path_params["member"]
         if member not in offered:
             raise _unknown()
         return Asked(caller, member)
 
     async def card(request: Request) -> Response:
         asked = await asked_of(request)
-        async with web.parts.agents.use(asked.caller.workspace) as agent:
+        async with parts.agents.use(asked.caller.workspace) as agent:
             try:
                 member = await agent.society.members.member(asked.caller.workspace, asked.member)
             except UnknownMember:

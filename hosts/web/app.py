@@ -23,7 +23,7 @@ from ...core.bounds import Bounds, OutOfBounds
 from ...core.errors import AgentClosed, AttachmentInvalid, InvalidArgument, MissingExtra, WorldAgentError
 from ..bounds import CALL
 from ..service.arguments import WorkspaceArguments
-from ..service.call import Call, CallFacts, Grant, Refused, with_own_thread
+from ..service.call import Call, Caller, CallFacts, Grant, Refused, with_own_thread
 from ..service.pool import Agents, Limits
 from ..service.records import Answer
 from ..service.validation import validated
@@ -224,7 +224,14 @@ class WebApp:
                 "members are offered over A2A, and the extra 'a2a' is not installed",
                 remedy="pip install 'worldagent[a2a]'",
             ) from None
-        return a2a_routes(self, self._offered, self.checked, self._raw_body_of_caller)
+        how: dict[str, Any] = {"caller_of": self._caller, "checked": self.checked, "body": self._raw_body_of_caller}
+        return a2a_routes(self._offered, self.parts, **how)
+
+    async def _caller(self, request: Request) -> Caller:
+        """Return who sends a request that names neither a workspace nor an account."""
+        caller = (await self.grant(request)).caller(self.workspace, None)
+        await self.check_session(request, caller.workspace)
+        return caller
 
     async def _raw_body_of_caller(self, request: Request) -> bytes:
         """Return the body of a request that another library reads, within bounds."""

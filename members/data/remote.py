@@ -64,12 +64,6 @@ class RemoteAgent:
         """The mark of what it writes."""
         return f"{REMOTE_MARK}{self.host}"
 
-    @property
-    def exposes_token(self) -> bool:
-        """Whether a token is sent without encryption over a network."""
-        parts = urlsplit(self.card)
-        return bool(self.token_variable) and parts.scheme == "http" and parts.hostname not in _LOOPBACK
-
 
 def _is_address(url: str) -> bool:
     try:
@@ -78,3 +72,9 @@ def _is_address(url: str) -> bool:
     except ValueError:
         return False
     return fits and "@" not in parts.netloc and len(parts.netloc) <= 190 and url.isprintable() and " " not in url
+
+
+def exposes_token(agent: RemoteAgent) -> bool:
+    """Whether the token for a remote agent is sent without encryption over a network."""
+    parts = urlsplit(agent.card)
+    return bool(agent.token_variable) and parts.scheme == "http" and parts.hostname not in _LOOPBACK

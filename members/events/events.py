@@ -574,8 +574,9 @@ class Events:
         if contact_of(tx, self._workspace, target, member.id, now) is not None:
             return
         marks = () if member.spec.remote is None else (member.spec.remote.mark,)
-        known = {"introduced_by": FIRST_MESSAGE, "interface": member.interface, "marks": marks}
-        contact = Contact(id=member.id, role=member.name, **known)
+        contact = Contact(
+            id=member.id, role=member.name, introduced_by=FIRST_MESSAGE, interface=member.interface, marks=marks
+        )
         add_contact(tx, self._workspace, target, contact, now)
 
 

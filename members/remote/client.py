@@ -266,7 +266,8 @@ class _Transport(JsonRpcTransport):
     """JSON-RPC with agents whose times lack a zone, as those of fasta2a do: the schema does not allow that."""
 
     async def _send_request(self, payload: dict[str, Any], context: ClientCallContext | None = None) -> dict[str, Any]:
-        return _with_zones(await super()._send_request(payload, context))
+        answer: dict[str, Any] = _with_zones(await super()._send_request(payload, context))
+        return answer
 
 
 def _with_zones(value: Any) -> Any:

@@ -3,6 +3,8 @@
 It prints its address, and writes each message of the wire, and each task that it begins, to FOLDER.
 """
 
+# pyright: reportMissingImports=false
+
 import asyncio
 import json
 import sys
