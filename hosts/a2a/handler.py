@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn, TypeVar
@@ -208,7 +208,7 @@ class OfferedMembers(RequestHandler):
 
     async def _events(self, task: OfferedTask, context: ServerCallContext, passed: int | None) -> AsyncGenerator[Event]:
         """The task, and what changes of it."""
-        about = {"task_id": task.id, "context_id": task.context}
+        about: dict[str, Any] = {"task_id": task.id, "context_id": task.context}
         first = True
         async for each in self._states(task, context):
             if first:
@@ -219,7 +219,7 @@ class OfferedMembers(RequestHandler):
                 yield pb.TaskArtifactUpdateEvent(**about, artifact=_artifact(each), last_chunk=True)
             yield pb.TaskStatusUpdateEvent(**about, status=_status(each))
 
-    async def _with(self, context: ServerCallContext, work: Any) -> Any:
+    async def _with(self, context: ServerCallContext, work: Callable[[Offers, Asked], Awaitable[T]]) -> T:
         """Do something with the offers of the workspace that a request is about."""
         asked = _asked(context)
         with _worded():
@@ -228,7 +228,8 @@ class OfferedMembers(RequestHandler):
 
 
 def _offers(agent: WorldAgent) -> Offers:
-    return agent.society.offers
+    found: Offers = agent.society.offers
+    return found
 
 
 def _asked(context: ServerCallContext) -> Asked:

@@ -173,7 +173,7 @@ def _below(above: dict[str, list[RoleSpec]], superior: str, indent: str) -> Iter
     for role in above.get(superior, ()):
         yield f"{indent}{role.role_id}"
         remote = () if role.remote is None else (role.remote.card,)
-        rows = {"remote": remote, "domains": role.domains, "operators": role.operator_ids}
+        rows: dict[str, Iterable[str]] = {"remote": remote, "domains": role.domains, "operators": role.operator_ids}
         yield from _rows(f"{indent}    ", rows)
         yield from _authority(f"{indent}    ", role.authority)
         yield from _below(above, role.role_id, f"{indent}  ")
