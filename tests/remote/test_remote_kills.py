@@ -18,7 +18,7 @@ BOUND = 900  # seconds, with other work on the machine
 def check(kill: dict[str, Any], kind: Kind, seed: int) -> None:
     about = (kill, seed)
     assert (kill["ended"], kill["broken"], kill["open"]) == (0, [], []), about
-    answers = [content for id_, content, answers, _ in kill["mail"] if answers == "m1"]
+    answers = [content for _, content, answers, _ in kill["mail"] if answers == "m1"]
     assert len(kill["mail"]) == 2, about
     assert [answers[0].splitlines()[0]] == [{"js": "js: echo once", "fasta2a": "fast: echo once"}[kind]], about
     assert [state for id_, *_, state in kill["mail"] if id_ == "m1"] == ["handled"], about

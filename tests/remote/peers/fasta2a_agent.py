@@ -3,12 +3,12 @@
 It prints its address, and writes each message of the wire, and each task that it begins, to FOLDER.
 """
 
-# pyright: reportMissingImports=false
+# pyright: reportMissingImports=false, reportUntypedBaseClass=false
 
 import asyncio
 import json
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -58,7 +58,7 @@ worker = Executor(broker=broker, storage=storage)
 
 
 @asynccontextmanager
-async def lifespan(app: FastA2A) -> AsyncIterator[None]:
+async def lifespan(app: FastA2A) -> AsyncGenerator[None]:
     async with app.task_manager, worker.run():
         sys.stdout.write(f"{url}\n")
         sys.stdout.flush()
