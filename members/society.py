@@ -59,6 +59,7 @@ from .mail.mailroom import Mailroom
 from .mail.messages import MESSAGE_TYPE, RoleMessage
 from .mail.rules import MESSAGE_MARK, MessageRules, told_by
 from .mail.wakeups import Wakeups
+from .remote.offers import Offers
 from .stalls import Stall, find_stalls, look
 from .waiting import MemberPause, Threads, member_pauses
 
@@ -88,6 +89,7 @@ class Society:
         recommendations: Children that members' episodes speak for.
         outcomes: What members did, and the trust that follows.
         events: What happened, and what members decided about it.
+        offers: What callers over A2A asked of members.
     """
 
     def __init__(
@@ -112,6 +114,7 @@ class Society:
         self.recommendations = Recommendations(self._store)
         self.outcomes = Outcomes(database, config.id, self._store.clock)
         self.events = Events(self._store)
+        self.offers = Offers(self._store, self._rules, self.mail, self.members)
 
     if not TYPE_CHECKING:
 

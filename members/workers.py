@@ -97,8 +97,10 @@ class MemberWorkers:
         self._trusted: dict[str, TrustProfile] = {}
         self._marks: dict[str, tuple[str, ...]] = {}
 
-    async def enlist(self, member_id: str) -> None:
-        """Give a member its worker, as it is defined now; a draft and one that is terminated lose it.
+    async def enlist(self, member_id: str) -> Member:
+        """Give a member its worker, as it is defined now, and return the member.
+
+        A draft, one that is terminated and a remote agent have no worker.
 
         Args:
             member_id: The member.
@@ -107,7 +109,9 @@ class MemberWorkers:
             UnknownMember: There is no such member.
             NameTaken: The agent has a function or a worker of its own with this id.
         """
-        await self.update(await self._society.members.member(self._society.config.id, member_id))
+        member = await self._society.members.member(self._society.config.id, member_id)
+        await self.update(member)
+        return member
 
     async def update(self, member: Member) -> None:
         """Do as `enlist` does with a member that was just read.
@@ -119,7 +123,7 @@ class MemberWorkers:
         """
         self._marks[member.id] = member.spec.untrusted
         self._trusted[member.id] = member.trust  # read at each call, so that what changes later counts in running turns
-        if member.life.status in (*LIVE, RoleStatus.SUSPENDED):
+        if member.life.status in (*LIVE, RoleStatus.SUSPENDED) and member.spec.remote is None:
             usable = await self._society.templates(member.id)
             self.put(worker_of(member, self._society.config, usable), trust=partial(self._trust_of, member.id))
             return

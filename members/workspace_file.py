@@ -22,6 +22,7 @@ from ..core.errors import InvalidArgument, WorkspaceInvalid
 from ..core.files import read_limited
 from ..harness.yaml import LONGEST, YamlDocument, near, read_yaml
 from .data.identity import looks_of, mistakable
+from .data.remote import REMOTE_SOUL, exposes_token
 from .data.roles import AUTHORITIES, RESERVED, SOUL_FILE, AuthorityConfig, ClearanceProfile, Participant, RoleSpec
 from .data.workspace import RoleTemplate, WorkspaceConfig, circle_of
 from .events.routing import route_of
@@ -132,7 +133,8 @@ def _read(file: Path, data: bytes | str, folder: Path | None) -> WorkspaceFile:
     config = reader.config()
     if config is None:
         return WorkspaceFile(path=file, config=None, problems=reader.reported())
-    warnings, hints = (*_mistaken(config, document), *_too_wide(config, document)), (*_unreached(config, document),)
+    warnings = (*_mistaken(config, document), *_exposed(config, document), *_too_wide(config, document))
+    hints = (*_unreached(config, document),)
     return WorkspaceFile(path=file, config=config, warnings=warnings, hints=hints)
 
 
@@ -201,6 +203,8 @@ class _Reader:
                 given[each.name] = self._value(said[key], each.type, (*path, key))
             elif each.required and kind in _SOULS and key in _OPTIONAL:
                 given[each.name] = _OPTIONAL[key]
+            elif kind is RoleSpec and key == "soul" and said.get("remote") is not None:
+                given[each.name] = REMOTE_SOUL
             elif each.required:
                 given[each.name] = self._bad(f"{_dotted(path)} lacks {key!r}", f"add a line '{key}: ...'", path)
         if _BAD in given.values():
@@ -364,6 +368,14 @@ def _mistaken(config: WorkspaceConfig, document: YamlDocument[WorkspaceInvalid])
         problem = mistakable(id_, name, owner=config.owner, others=looks)
         if problem:
             yield document.invalid(problem, "it cannot join a new workspace: use another id or name", *path)
+
+
+def _exposed(config: WorkspaceConfig, document: YamlDocument[WorkspaceInvalid]) -> Iterator[WorkspaceInvalid]:
+    """A warning for each remote member whose token can be read on its way (A22)."""
+    for place, role in enumerate(config.roles):
+        if role.remote is not None and exposes_token(role.remote):
+            problem = f"the token of {role.role_id!r} is sent to {role.remote.host!r} without encryption"
+            yield document.invalid(problem, "use the https address of the card", "roles", place, "remote")
 
 
 def _unreached(config: WorkspaceConfig, document: YamlDocument[WorkspaceInvalid]) -> Iterator[WorkspaceInvalid]:

@@ -226,5 +226,33 @@ SOCIETY: Final = Schema(
             "ALTER TABLE wa_occurrence ADD COLUMN decided DOUBLE PRECISION",
             "ALTER TABLE wa_outcome ADD COLUMN rated DOUBLE PRECISION",
         ),
+        (
+            # What was sent to remote agents, by the messages that led to it.
+            """CREATE TABLE wa_remote(
+                 workspace TEXT NOT NULL,
+                 letter TEXT NOT NULL,
+                 place BIGINT NOT NULL,
+                 member TEXT NOT NULL,
+                 peer TEXT NOT NULL,
+                 context TEXT NOT NULL,
+                 task TEXT NOT NULL,
+                 stage TEXT NOT NULL,
+                 text TEXT NOT NULL,
+                 asked TEXT NOT NULL,
+                 PRIMARY KEY(workspace, letter))""",
+            "CREATE INDEX wa_remote_pair ON wa_remote(workspace, member, peer, place)",
+            "CREATE INDEX wa_remote_open ON wa_remote(workspace, place) WHERE stage <> 'over'",
+            # What callers over A2A asked of members, by the first message of each task.
+            """CREATE TABLE wa_offered(
+                 workspace TEXT NOT NULL,
+                 id TEXT NOT NULL,
+                 place BIGINT NOT NULL,
+                 member TEXT NOT NULL,
+                 caller TEXT NOT NULL,
+                 context TEXT NOT NULL,
+                 cancelled BIGINT NOT NULL,
+                 PRIMARY KEY(workspace, id))""",
+            "CREATE INDEX wa_offered_caller ON wa_offered(workspace, member, caller, place)",
+        ),
     ),
 )

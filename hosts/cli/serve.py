@@ -72,6 +72,8 @@ class ServeOptions(MadeOptions):
     Attributes:
         web (--web; How it is reached): Serve the web app too: chats, pauses and events over HTTP, and the console at
             /console. Without --http it listens on 127.0.0.1:8000.
+        a2a (--a2a MEMBER; How it is reached): A member that other programs can reach as an agent of A2A, at
+            /a2a/MEMBER of the web app. Repeatable. It needs --app with a society.
         workspace (--workspace ID; How it is reached): A workspace to serve; * is any. Repeatable. Default: those that
             the tokens name, else default.
         tls_cert (--tls-cert FILE; How it is reached): The certificate, with its chain, as PEM.
@@ -99,6 +101,7 @@ class ServeOptions(MadeOptions):
     stdio: bool = STDIO
     http: str | None = HTTP
     web: bool = False
+    a2a: list[str] | None = None
     token_file: Path | None = _tokens_option("what each can use", "WORLDAGENT_SIDECAR_TOKEN")
     workspace: list[str] | None = None
     allow_remote: bool = ALLOW_REMOTE
@@ -137,8 +140,12 @@ def serve(options: ServeOptions, output: Output) -> Work:
 
       worldagent serve --http 127.0.0.1:8200 --token-file token.txt --app shop:agent
 
+      worldagent serve --a2a reviewer --token-file token.txt --app team:agent
+
       worldagent serve --http 0.0.0.0:8443 --tls-cert cert.pem --tls-key key.pem --token-file tokens.toml
     """
+    if options.a2a and not options.stdio:
+        options = replace(options, web=True)
     if options.web and options.http is None and not options.stdio:
         options = replace(options, http=WEB_ADDRESS)
     _check(options)
@@ -216,17 +223,19 @@ async def _serve(
                         ready=ready,
                         draining=draining,
                         tokens_by=_TOKENS,
-                        web=_web_app(sidecar, served, accepted_names(address, http)) if options.web else None,
+                        web=_web_app(sidecar, served, accepted_names(address, http), options.a2a or ())
+                        if options.web
+                        else None,
                     )
                 return OF_SIGNALS.get(stopped or 0)
     finally:
         file.remove()
 
 
-def _web_app(sidecar: Sidecar, served: Served, names: Collection[str] | None) -> WebApp:
+def _web_app(sidecar: Sidecar, served: Served, names: Collection[str] | None, a2a: Collection[str]) -> WebApp:
     from ..web import WebApp
 
-    return WebApp(sidecar, tokens=served.tokens, grant=served.grant, names=names)
+    return WebApp(sidecar, tokens=served.tokens, grant=served.grant, names=names, a2a=a2a)
 
 
 def _running(options: ServeOptions, served: Served) -> RunningSidecar:
@@ -254,6 +263,8 @@ def _check(options: ServeOptions) -> None:
     given = [f"--{name.replace('_', '-')}" for name in HTTP_OPTIONS if getattr(options, name)]
     if options.stdio and options.web:
         raise bad_usage("--stdio and --web exclude each other", remedy="give one of them")
+    if options.a2a and (options.stdio or options.app is None):
+        raise bad_usage("--a2a needs --app and is for --http", remedy="name an app whose agent has a society")
     if options.stdio and given:
         raise bad_usage(f"{given[0]} is for --http", remedy="omit it with --stdio")
     if options.stdio and any(worker.partition("=")[2] == "-" for worker in options.worker or ()):

@@ -172,7 +172,9 @@ def _below(above: dict[str, list[RoleSpec]], superior: str, indent: str) -> Iter
     """The members that report to one, each with those that report to it."""
     for role in above.get(superior, ()):
         yield f"{indent}{role.role_id}"
-        yield from _rows(f"{indent}    ", {"domains": role.domains, "operators": role.operator_ids})
+        remote = () if role.remote is None else (role.remote.card,)
+        rows: dict[str, Iterable[str]] = {"remote": remote, "domains": role.domains, "operators": role.operator_ids}
+        yield from _rows(f"{indent}    ", rows)
         yield from _authority(f"{indent}    ", role.authority)
         yield from _below(above, role.role_id, f"{indent}  ")
 

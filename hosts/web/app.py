@@ -20,10 +20,10 @@ from starlette.types import Receive, Scope, Send
 
 from ...agent import WorldAgent
 from ...core.bounds import Bounds, OutOfBounds
-from ...core.errors import AgentClosed, AttachmentInvalid, InvalidArgument, WorldAgentError
+from ...core.errors import AgentClosed, AttachmentInvalid, InvalidArgument, MissingExtra, WorldAgentError
 from ..bounds import CALL
 from ..service.arguments import WorkspaceArguments
-from ..service.call import Call, CallFacts, Grant, Refused, with_own_thread
+from ..service.call import Call, Caller, CallFacts, Grant, Refused, with_own_thread
 from ..service.pool import Agents, Limits
 from ..service.records import Answer
 from ..service.validation import validated
@@ -79,8 +79,10 @@ class WebApp:
         names: The names of hosts, without a port, under which it is reached. None accepts every name, or only those of
             this machine if there is neither `login` nor `tokens`.
         console: Whether it has the pages at `/console`.
+        a2a: The members that callers reach as agents of A2A, at `/a2a/MEMBER`.
 
     Raises:
+        MissingExtra: `a2a` names members, and the extra `a2a` is not installed.
         InvalidArgument: None of `login`, `tokens` and `grant` says who can call.
     """
 
@@ -95,6 +97,7 @@ class WebApp:
         origins: Collection[str] = (),
         names: Collection[str] | None = None,
         console: bool = True,
+        a2a: Collection[str] = (),
     ) -> None:
         if login is None and tokens is None and grant is None:
             raise InvalidArgument(
@@ -104,6 +107,7 @@ class WebApp:
         self._login, self._grant = login, grant
         self.workspace = agents.workspace if isinstance(agents, WorldAgent) else None
         self.console = console
+        self._offered = tuple(a2a)
         self._owned = not isinstance(agents, Sidecar)
         self.parts = agents.parts if isinstance(agents, Sidecar) else _parts(agents, limits or Limits())
         self._sessions = None if tokens is None else Sessions(tokens, self.parts.agents)
@@ -209,7 +213,30 @@ class WebApp:
             *self._logins.routes(self._body_of_caller),
             *openai_routes(self, self.checked, self._body_of_caller),
             *ag_ui_routes(self, self.checked, self._body_of_caller),
+            *(self._a2a_routes() if self._offered else ()),
         ]
+
+    def _a2a_routes(self) -> list[Route]:
+        try:
+            from ..a2a import a2a_routes  # few apps offer members
+        except ImportError:
+            raise MissingExtra(
+                "members are offered over A2A, and the extra 'a2a' is not installed",
+                remedy="pip install 'worldagent[a2a]'",
+            ) from None
+        how: dict[str, Any] = {"caller_of": self._caller, "checked": self.checked, "body": self._raw_body_of_caller}
+        return a2a_routes(self._offered, self.parts, **how)
+
+    async def _caller(self, request: Request) -> Caller:
+        """Return who sends a request that names neither a workspace nor an account."""
+        caller = (await self.grant(request)).caller(self.workspace, None)
+        await self.check_session(request, caller.workspace)
+        return caller
+
+    async def _raw_body_of_caller(self, request: Request) -> bytes:
+        """Return the body of a request that another library reads, within bounds."""
+        self.parts.agents.refusals.check(await self.grant(request))
+        return await read_bytes(request, CALL)
 
     async def _body_of_caller(self, request: Request, bounds: Bounds = CALL) -> dict[str, Any]:
         """Return the JSON object in the body of a request, which counts if it is refused."""
@@ -378,9 +405,31 @@ async def read_object(request: Request, bounds: Bounds = CALL) -> dict[str, Any]
         HttpRefused: The body is too large, has too many values, or is of another type.
         InvalidArgument: It is not a JSON object.
     """
-    data = await _read(request, MAX_BODY_BYTES)
+    data = await read_bytes(request, bounds)
     if not data:
         return {}
+    found: Any = None
+    with suppress(ValueError, RecursionError):  # their messages quote the body
+        found = json.loads(data)
+    await asyncio.sleep(0)  # what checks it gets a step of the event loop of its own
+    if not isinstance(found, dict):
+        raise InvalidArgument("the body must be a JSON object", remedy="send one in UTF-8")
+    return found
+
+
+async def read_bytes(request: Request, bounds: Bounds) -> bytes:
+    """Return the JSON text in the body of a request, which is not read yet.
+
+    Args:
+        request: The request.
+        bounds: What the body can have.
+
+    Raises:
+        HttpRefused: The body is too large, has too many values, or is of another type.
+    """
+    data = await _read(request, MAX_BODY_BYTES)
+    if not data:
+        return data
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != _JSON:
         raise HttpRefused(
             415, "unsupported_media_type", "the body must be JSON", f"send the header `Content-Type: {_JSON}`"
@@ -392,13 +441,7 @@ async def read_object(request: Request, bounds: Bounds = CALL) -> dict[str, Any]
         refusal = HttpRefused(413, "too_large", f"the body has {error}", error.remedy)
     if refusal is not None:
         raise refusal
-    found: Any = None
-    with suppress(ValueError, RecursionError):  # their messages quote the body
-        found = json.loads(data)
-    await asyncio.sleep(0)  # what checks it gets a step of the event loop of its own
-    if not isinstance(found, dict):
-        raise InvalidArgument("the body must be a JSON object", remedy="send one in UTF-8")
-    return found
+    return data
 
 
 async def _read(request: Request, limit: int) -> bytes:

@@ -26,6 +26,7 @@ from ...core.checks import (
 from ...core.errors import InvalidArgument
 from ...memory.entries.entry import CLASSIFICATIONS, Classification
 from .brief import Language
+from .remote import RemoteAgent
 
 if TYPE_CHECKING:
     from ...memory.entries import Episode
@@ -441,6 +442,8 @@ class RoleSpec:
         language: The language of its prompts and messages; None is that of the workspace (C10).
         untrusted: The untrusted content that its soul and its name were made of, by way of the params of its template.
             Its turns count as having read it (M5).
+        remote: Where it runs, if it is an agent elsewhere (A22). Then it has no operators and no routes, and no model
+            here reads its soul.
 
     Raises:
         InvalidArgument: A field is invalid.
@@ -463,6 +466,7 @@ class RoleSpec:
     routes: tuple[Route, ...] = ()
     language: Language | None = None
     untrusted: tuple[str, ...] = ()
+    remote: RemoteAgent | None = None
 
     def __post_init__(self) -> None:
         check_member_id(self.role_id)
@@ -483,6 +487,12 @@ class RoleSpec:
         check_choice("memory_policy", self.memory_policy, get_args(MemoryPolicy))
         if self.language is not None:
             check_choice("language", self.language, get_args(Language))
+        check_kind("remote", self.remote, RemoteAgent, optional=True)
+        if self.remote is not None and (self.operator_ids or self.routes):
+            raise InvalidArgument(
+                f"{self.role_id!r} is a remote agent, which has neither `operator_ids` nor `routes` here",
+                remedy="leave them out; the remote agent has functions of its own",
+            )
 
     def to_json(self) -> dict[str, Any]:
         """Its fields as JSON."""

@@ -573,7 +573,10 @@ class Events:
         now = self._store.clock.now()
         if contact_of(tx, self._workspace, target, member.id, now) is not None:
             return
-        contact = Contact(id=member.id, role=member.name, introduced_by=FIRST_MESSAGE, interface=member.interface)
+        marks = () if member.spec.remote is None else (member.spec.remote.mark,)
+        contact = Contact(
+            id=member.id, role=member.name, introduced_by=FIRST_MESSAGE, interface=member.interface, marks=marks
+        )
         add_contact(tx, self._workspace, target, contact, now)
 
 

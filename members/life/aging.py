@@ -83,6 +83,8 @@ class _Members:
             done += gone
             self._work.progress("messages", done, done)
             if not gone:
+                if done:
+                    await self._work.transact(lambda tx: drop_tasks(tx, self._work.workspace))
                 return done
 
     async def _outcomes(self, before: float) -> int:
@@ -117,6 +119,12 @@ _FIND_MAIL: Final = f"SELECT sent, id, answers FROM {_MAIL} AND (m.sent, m.id) >
 _DROP_MAIL: Final = f"DELETE FROM wa_mail WHERE workspace=? AND {_OVER} AND id IN ({{}}) RETURNING id"
 _STEPS: Final = f"SELECT number, at FROM wa_member_step WHERE workspace=? ORDER BY number LIMIT {BATCH}"
 _DROP_STEPS: Final = "DELETE FROM wa_member_step WHERE workspace=? AND number <= ? RETURNING number"
+_DROP_TASKS: Final = (
+    """DELETE FROM wa_remote WHERE workspace=? AND stage IN ('over', 'asking') AND NOT EXISTS (
+         SELECT 1 FROM wa_mail AS m WHERE m.workspace=wa_remote.workspace AND m.id=wa_remote.letter)""",
+    """DELETE FROM wa_offered WHERE workspace=? AND NOT EXISTS (
+         SELECT 1 FROM wa_mail AS m WHERE m.workspace=wa_offered.workspace AND m.id=wa_offered.id)""",
+)
 _COUNTS: Final = {
     "events": f"SELECT COUNT(*) FROM {_EVENTS}",
     "messages": f"SELECT COUNT(*) FROM {_MAIL}",
@@ -180,6 +188,12 @@ def drop_mail(
     free = [str(id_) for _, id_, answers in found if id_ not in waited and answers not in waited]
     gone = sum(len(tx.execute(_DROP_MAIL.format(marks), (workspace, *some))) for marks, some in portions(free))
     return gone, (float(found[-1][0]), str(found[-1][1])) if len(found) == BATCH else None
+
+
+def drop_tasks(tx: Transaction, workspace: str) -> None:
+    """Delete what is noted of tasks over A2A whose first message is gone, in a transaction."""
+    for statement in _DROP_TASKS:
+        tx.execute(statement, (workspace,))
 
 
 def drop_steps(tx: Transaction, workspace: str, before: float) -> int:

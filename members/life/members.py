@@ -178,6 +178,9 @@ _OF_MEMBER: Final = (
     "DELETE FROM wa_member_step WHERE workspace=? AND member=?",
     "DELETE FROM wa_memory_due WHERE workspace=? AND member=?",
     "DELETE FROM wa_recommendation WHERE workspace=? AND member=?",
+    "DELETE FROM wa_remote WHERE workspace=? AND member=?",
+    "DELETE FROM wa_remote WHERE workspace=? AND peer=?",
+    "DELETE FROM wa_offered WHERE workspace=? AND member=?",
     _NO_LOOKS,
 )
 

@@ -132,6 +132,8 @@ _RECENT: Final = f"""SELECT other FROM (
                                       ORDER BY sent DESC, id DESC LIMIT {_MAX_RECENT}) AS received) AS passed
                      GROUP BY other ORDER BY MAX(sent) DESC"""
 _MARKS: Final = "SELECT marks FROM wa_contact WHERE workspace=? AND owner=? AND id=?"
+_MARKS_OF: Final = "SELECT owner, marks FROM wa_contact WHERE workspace=? AND id=?"
+_MARK: Final = "UPDATE wa_contact SET marks=? WHERE workspace=? AND owner=? AND id=?"
 _DROP: Final = "DELETE FROM wa_contact WHERE workspace=? AND owner=? AND id=?"
 
 
@@ -307,6 +309,13 @@ def add_contact(tx: Transaction, workspace: str, owner: str, contact: Contact, n
     before = [mark for (body,) in tx.execute(_MARKS, given[:3]) for mark in json.loads(body)]
     marks = canonical_json(sorted({*before, *contact.marks}))  # what was said of it before can still be there
     tx.execute(_ADD, (*given, now.timestamp(), seconds(contact.expires), marks, now.timestamp()))
+
+
+def add_marks(tx: Transaction, workspace: str, contact_id: str, marks: Sequence[str]) -> None:
+    """Note in a transaction what was read of a contact, for all that have it."""
+    for owner, body in tx.execute(_MARKS_OF, (workspace, contact_id)):
+        together = canonical_json(sorted({*json.loads(body), *marks}))
+        tx.execute(_MARK, (together, workspace, owner, contact_id))
 
 
 def as_shown(contact: Contact) -> dict[str, Any]:

@@ -74,7 +74,8 @@ class MessageRules:
         """One as a contact of another one, introduced by `by`."""
         found = one_member(tx, self._workspace, other.id)
         interface = None if found is None else found.interface
-        return Contact(id=other.id, role=other.name or other.id, introduced_by=by, interface=interface)
+        marks = (found.spec.remote.mark,) if found is not None and found.spec.remote is not None else ()
+        return Contact(id=other.id, role=other.name or other.id, introduced_by=by, interface=interface, marks=marks)
 
     def language(self, tx: Transaction, id_: str) -> Language:
         """The language of a member; that of the workspace where it has none of its own (C10)."""
