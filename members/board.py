@@ -15,7 +15,7 @@ from .mail.briefs import next_message
 from .mail.letters import lock_briefs
 from .mail.mailroom import Mailroom
 from .mail.messages import ASSIGNMENT, MESSAGE_TYPE, TASK, RoleMessage
-from .mail.posted import OPEN, STATES, BriefState, PostedBrief, one_brief, page_of
+from .mail.posted import OPEN, STATES, BriefState, PostedBrief, has_briefs, one_brief, page_of
 from .mail.rules import MessageRules
 
 T = TypeVar("T")
@@ -23,6 +23,7 @@ T = TypeVar("T")
 MAX_PAGE: Final = 1000
 """The most briefs that one look-up returns."""
 
+_SHOWN: Final = 20  # briefs that a member is shown
 _EXPIRED: Final = 100  # briefs that one transaction marks as late
 
 
@@ -90,6 +91,25 @@ class Board:
         """
         check_texts(brief_id=brief_id)
         return await self._store.read(lambda tx: one_brief(tx, self._store.id, brief_id))
+
+    async def shown_to(self, member: str) -> tuple[tuple[PostedBrief, ...], tuple[PostedBrief, ...]]:
+        """What a member's board shows: the briefs that it has and that are not over, and those that it gave.
+
+        Of either, the newest 20 are shown. Those that it gave are not done.
+        """
+        check_texts(member=member)
+
+        def work(tx: Transaction) -> tuple[tuple[PostedBrief, ...], tuple[PostedBrief, ...]]:
+            has = page_of(tx, self._store.id, OPEN, most=_SHOWN, member=member)
+            gave = page_of(tx, self._store.id, (*OPEN, "failed"), most=_SHOWN, giver=member)
+            return tuple(has), tuple(gave)
+
+        return await self._store.read(work)
+
+    async def has_any(self, member: str) -> bool:
+        """Whether a member was given a brief, or gave one."""
+        check_texts(member=member)
+        return await self._store.read(lambda tx: has_briefs(tx, self._store.id, member))
 
     # --- moving -------------------------------------------------------------------------------------------------------
 

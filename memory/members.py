@@ -253,6 +253,7 @@ SOCIETY: Final = Schema(
             "CREATE INDEX wa_brief_giver ON wa_brief(workspace, giver, state, given, id)",
             "CREATE INDEX wa_brief_state ON wa_brief(workspace, state, given, id)",
             "CREATE INDEX wa_brief_due ON wa_brief(workspace, due, id) WHERE due IS NOT NULL",
+            "CREATE INDEX wa_brief_over ON wa_brief(workspace, changed, id) WHERE state IN ('done', 'failed')",
             """CREATE TABLE wa_brief_after(
                  workspace TEXT NOT NULL,
                  brief TEXT NOT NULL,

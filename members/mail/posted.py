@@ -9,9 +9,9 @@ from typing import Any, Final, Literal, get_args
 
 from pydantic import Json
 
-from ...core import canonical_json
+from ...core import canonical_json, utc_text
 from ...core.errors import UnknownBrief
-from ...storage import Row, Time, Transaction
+from ...storage import Row, Time, Transaction, portions
 from ..data.brief import TaskBrief
 from ..data.roles import USER
 from ..data.rows import read, seconds
@@ -34,6 +34,9 @@ EDGES: Final[Mapping[BriefState, tuple[BriefState, ...]]] = {
     "done": (),
 }
 """The states that can follow each state."""
+
+
+_MAX_SHOWN: Final = 200  # characters of a text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +93,22 @@ class PostedBrief:
         by = {self.giver, *([self.member] if self.note_marks else [])} - {reader, USER}
         return tuple(sorted({*self.marks, *self.note_marks, *(f"{MESSAGE_MARK}{each}" for each in by)}))
 
+    def as_listed(self) -> dict[str, Any]:
+        """The brief as a board shows it to a model."""
+        due = self.brief.deadline
+        found = {
+            "id": self.id,
+            "state": self.state,
+            "member": self.member,
+            "giver": self.giver,
+            "objective": self.brief.objective[:_MAX_SHOWN],
+            "priority": self.brief.priority,
+            "deadline": utc_text(due) if isinstance(due, datetime) else "",
+            "after": [*self.brief.after],
+            "note": self.note[:_MAX_SHOWN],
+        }
+        return {name: value for name, value in found.items() if value}
+
 
 class _Stored(Row):
     workspace: str
@@ -125,6 +144,17 @@ _OF_MEMBER: Final = f"""SELECT {_COLUMNS} FROM wa_brief WHERE workspace=? AND me
 _DUE: Final = f"SELECT {_COLUMNS} FROM wa_brief WHERE workspace=? AND due <= ? ORDER BY due, id LIMIT ?"
 _PAGE: Final = f"""SELECT * FROM (SELECT {_COLUMNS} FROM wa_brief WHERE workspace=? {{}} AND state=?
                    AND (given, id) < (?, ?) ORDER BY given DESC, id DESC LIMIT ?) AS {{}}"""
+_ANY: Final = """SELECT 1 FROM wa_brief WHERE workspace=? AND member=? UNION ALL
+                  SELECT 1 FROM wa_brief WHERE workspace=? AND giver=? LIMIT 1"""
+OLD_BRIEFS: Final = """wa_brief AS b WHERE b.workspace=? AND b.changed < ? AND b.state IN ('done', 'failed')
+                       AND NOT EXISTS (SELECT 1 FROM wa_brief_after AS a JOIN wa_brief AS w
+                                       ON w.workspace=a.workspace AND w.id=a.brief
+                                       WHERE a.workspace=b.workspace AND a.needs=b.id AND w.state <> 'done')"""
+"""Briefs that are over since before a time, and that none waits for."""
+
+_FIND_OLD: Final = f"SELECT b.id FROM {OLD_BRIEFS} ORDER BY b.changed, b.id LIMIT 500"
+_DROP: Final = "DELETE FROM wa_brief WHERE workspace=? AND id IN ({})"
+_DROP_NEEDS: Final = "DELETE FROM wa_brief_after WHERE workspace=? AND brief IN ({})"
 _NEWEST: Final = (1e300, "")
 
 
@@ -182,6 +212,11 @@ def page_of(
     return [_brief(row) for row in rows]
 
 
+def has_briefs(tx: Transaction, workspace: str, member: str) -> bool:
+    """Whether a member was given a brief, or gave one."""
+    return bool(tx.execute(_ANY, (workspace, member, workspace, member)))
+
+
 def briefs_waiting_for(tx: Transaction, workspace: str, brief_id: str) -> list[PostedBrief]:
     """The briefs that depend on one and are not done, the oldest first."""
     return [_brief(row) for row in tx.execute(_WAITING, (workspace, brief_id))]
@@ -195,6 +230,15 @@ def open_briefs_of(tx: Transaction, workspace: str, member: str) -> list[PostedB
 def due_briefs(tx: Transaction, workspace: str, now: datetime, most: int) -> list[PostedBrief]:
     """The briefs whose deadline is over and whose givers were not told, the longest over first."""
     return [_brief(row) for row in tx.execute(_DUE, (workspace, now.timestamp(), most))]
+
+
+def drop_briefs(tx: Transaction, workspace: str, before: float) -> int:
+    """Delete some briefs that are over since before a time, and that none waits for; returns how many."""
+    found = [id_ for (id_,) in tx.execute(_FIND_OLD, (workspace, before))]
+    for marks, some in portions(found):
+        for statement in (_DROP, _DROP_NEEDS):
+            tx.execute(statement.format(marks), (workspace, *some))
+    return len(found)
 
 
 def add_brief(tx: Transaction, workspace: str, brief: PostedBrief) -> None:

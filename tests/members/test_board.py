@@ -1,12 +1,16 @@
 """The board: how far each task brief is, who has it, and what moves it (A19)."""
 
+import contextlib
+import json
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from support.role_specs import BRIEF, spec_of, workspace_of
-from support.society import DEVELOPER
+from support.society import DEVELOPER, able, enlisted, one_by_one
+from support.society import office as office_of
 from worldagent.core.errors import (
     BriefInvalid,
     CallRefused,
@@ -17,7 +21,9 @@ from worldagent.core.errors import (
     UnknownContact,
     WorldAgentError,
 )
-from worldagent.members import Contact, Letter, Society, TaskBrief
+from worldagent.members import AutonomousRole, Contact, Letter, Society, TaskBrief
+from worldagent.members.life.aging import count_old
+from worldagent.members.mail.posted import drop_briefs
 from worldagent.storage import Database
 from worldagent.testing import VirtualClock
 
@@ -461,3 +467,53 @@ async def test_a_board_has_pages_and_states(database: Database) -> None:
         await made.board.list(state="over")  # type: ignore[arg-type]
     with pytest.raises(InvalidArgument, match="`limit`"):
         await made.board.list(limit=0)
+
+
+async def test_briefs_that_are_over_go_after_their_age_unless_one_waits_for_them(database: Database) -> None:
+    made = await office(database)
+    await made.give("b1")
+    await made.give("b2", after=["b1"])
+    await made.give("b3", "bdr")
+    await made.give("b4", "qa")
+    for id_, member, state in (("b1", "cro", "failed"), ("b3", "bdr", "done")):
+        await made.report(member, state=state, task=id_)
+    now = made.clock.now().timestamp()
+    for before, gone in ((now, 0), (now + 1, 1)):
+        assert await database.read(lambda tx, at=before: count_old(tx, "novel", at)["briefs"]) == gone
+        assert await database.transact(lambda tx, at=before: drop_briefs(tx, "novel", at)) == gone
+    assert sorted(await made.states()) == ["b1", "b2", "b4"]
+
+
+# --- what a member looks into -----------------------------------------------------------------------------------------
+
+
+async def test_marks_say_whose_texts_a_reader_is_shown(database: Database) -> None:
+    made = await office(database)
+    payload = {"message_type": "task_assignment", "task_brief": BRIEF, "reason": "A task."}
+    await made.society.mail.send("cro", "bdr", payload=payload, message_id="b1", marks=["web"])
+    brief = await made.board.get("b1")
+    assert (brief.marks_for("bdr"), brief.marks_for("cro")) == (("message:cro", "web"), ("web",))
+    report = {"message_type": "status_report", "state": "blocked", "task": "b1"}
+    await made.society.mail.send("bdr", "cro", "It is closed.", payload=report, marks=["mail"])
+    assert (await made.board.get("b1")).marks_for("cro") == ("mail", "message:bdr", "web")
+
+
+async def test_a_member_with_a_brief_looks_at_its_board_and_one_without_has_no_such_tool(tmp_path: Path) -> None:
+    lm = one_by_one(("task_board", {}))
+    async with office_of(tmp_path, lm) as agent:
+        await enlisted(agent, "cro", "bdr", "qa")
+        for id_, giver, to, after in (("b1", "root", "cro", []), ("b2", "cro", "bdr", ["b1"])):
+            brief = {**BRIEF, "deadline": "2030-05-01T12:00Z", "after": after}
+            payload = {"message_type": "task_assignment", "task_brief": brief, "reason": "A task."}
+            await agent.society.mail.send(giver, to, payload=payload, message_id=id_)
+        for member in ("cro", "qa"):
+            with contextlib.suppress(WorldAgentError):  # there is no tool of this name
+                await AutonomousRole(able(member), agent=agent).respond("What do you do?")
+        first, *_, last = lm.calls
+        assert ("task_board" in first.text, "task_board" in last.system) == (True, False)
+        [step] = next(call.steps for call in lm.calls if call.steps)
+        same = {"objective": BRIEF["objective"], "priority": "normal", "deadline": "2030-05-01T12:00:00Z"}
+        assert json.loads(step[step.index('{"given"') :]) == {
+            "yours": [{"id": "b1", "state": "open", "member": "cro", "giver": "root", **same}],
+            "given": [{"id": "b2", "state": "blocked", "member": "bdr", "giver": "cro", "after": ["b1"], **same}],
+        }
