@@ -3,6 +3,7 @@
 import { ApiError, call, get, live, own, who } from "./api.js";
 import { dialog, empty, h, notice } from "./dom.js";
 import * as bell from "./bell.js";
+import * as board from "./board.js";
 import * as cases from "./cases.js";
 import * as conversations from "./conversations.js";
 import * as memory from "./memory.js";
@@ -18,6 +19,7 @@ const PAGES = {
   threads: { title: "Conversations", show: conversations.show, wants: "threads" },
   pauses: { title: "Waiting", show: pauses.show, wants: "threads" },
   society: { title: "Society", show: society.show, wants: "society" },
+  briefs: { title: "Board", show: board.show, wants: "society" },
   memory: { title: "Memory", show: memory.show },
   schedules: { title: "Schedules", show: schedules.show },
   skills: { title: "Skills", show: skills.show },

@@ -149,6 +149,8 @@ async def test_only_the_owner_and_operators_see_and_change_what_members_know(tmp
         "society_feedback": {"episode": "e1", "feedback": "good"},
         "event_post": {"event": "e1", "type": "lead.created", "domain": "revenue"},
         "event_list": {},
+        "board_list": {},
+        "board_move": {"brief": "b1", "move": "retry"},
     }
     async with (
         served(sidecar) as url,
@@ -220,6 +222,8 @@ async def test_an_agent_without_a_society_says_so(tmp_path: Path) -> None:
         "society_feedback": {"episode": "e1", "feedback": "good"},
         "event_post": {"event": "e1", "type": "lead.created", "domain": "revenue"},
         "event_list": {},
+        "board_list": {},
+        "board_move": {"brief": "b1", "move": "retry"},
     }
     async with (
         served(Sidecar(agents(tmp_path, lm=answering()), tokens=KNOWN)) as url,
