@@ -3,6 +3,7 @@
 import contextlib
 import json
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -479,8 +480,9 @@ async def test_briefs_that_are_over_go_after_their_age_unless_one_waits_for_them
         await made.report(member, state=state, task=id_)
     now = made.clock.now().timestamp()
     for before, gone in ((now, 0), (now + 1, 1)):
-        assert await database.read(lambda tx, at=before: count_old(tx, "novel", at)["briefs"]) == gone
-        assert await database.transact(lambda tx, at=before: drop_briefs(tx, "novel", at)) == gone
+        counted = await database.read(partial(count_old, workspace="novel", before=before))
+        dropped = await database.transact(partial(drop_briefs, workspace="novel", before=before))
+        assert (counted["briefs"], dropped) == (gone, gone)
     assert sorted(await made.states()) == ["b1", "b2", "b4"]
 
 
