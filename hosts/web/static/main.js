@@ -19,11 +19,11 @@ const PAGES = {
   threads: { title: "Conversations", show: conversations.show, wants: "threads" },
   pauses: { title: "Waiting", show: pauses.show, wants: "threads" },
   society: { title: "Society", show: society.show, wants: "society" },
-  briefs: { title: "Board", show: board.show, wants: "society" },
   memory: { title: "Memory", show: memory.show },
   schedules: { title: "Schedules", show: schedules.show },
   skills: { title: "Skills", show: skills.show },
   workers: { title: "Workers", show: workers.show },
+  briefs: { title: "Board", show: board.show, wants: "society" },
   traces: { heading: "Trace", show: trace.show },
   cases: { heading: "Case", show: cases.show, wants: "society" },
 };
