@@ -185,7 +185,7 @@ function theme(next) {
 }
 
 const KEYS = [
-  ["1 to 7", "the pages"], ["/", "search"], ["j, k", "the next or the one before in a list"], ["n", "a new conversation"],
+  ["1 to 8", "the pages"], ["/", "search"], ["j, k", "the next or the one before in a list"], ["n", "a new conversation"],
   ["w", "what waits for you"], ["?", "this help"], ["Esc", "close, or leave a field"],
 ];
 
@@ -197,8 +197,8 @@ document.addEventListener("keydown", (event) => {
   const inField = event.target.matches("input, textarea, select");
   if (event.key === "Escape" && inField) return event.target.blur();
   if (inField || event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
-  const names = Object.keys(PAGES).slice(0, 7);
-  if (/^[1-7]$/.test(event.key)) location.hash = `#/${names[event.key - 1]}`;
+  const names = Object.keys(PAGES).slice(0, 8);
+  if (/^[1-8]$/.test(event.key)) location.hash = `#/${names[event.key - 1]}`;
   else if (event.key === "/") { event.preventDefault(); document.querySelector("input[type=search]")?.focus(); }
   else if (event.key === "j" || event.key === "k") step(event.key === "j" ? 1 : -1);
   else if (event.key === "n") { event.preventDefault(); location.hash = "#/threads/new"; }
