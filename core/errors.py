@@ -473,6 +473,12 @@ class UnknownCase(UsageError):
     """The workspace has no event, message or turn with this id, so no case either (A17)."""
 
 
+class UnknownBrief(ModelFacing):
+    """The workspace has no task brief with this id (A19)."""
+
+    remedy_for_model = True
+
+
 class UnknownTurn(UsageError):
     """The workspace has no turn with this id."""
 

@@ -54,7 +54,8 @@ FUNCTIONS: Final = (SEND, REQUEST, ASK_GROUP, SPAWN, CONTACTS, CREATE)
 GOALS: Final = "check_goals"
 LOOK_UP: Final = "look_up_role"
 AUTHORITY: Final = "check_authority"
-AMBIENT: Final = (RECALL, GOALS, LOOK_UP, AUTHORITY)
+BOARD: Final = "task_board"
+AMBIENT: Final = (RECALL, GOALS, LOOK_UP, AUTHORITY, BOARD)
 """The functions that a member can call while it answers, and no others. None changes anything (A6)."""
 
 SEND_RULES: Final = (
@@ -400,7 +401,18 @@ def ambient_functions(society: Callable[[CallContext], Society]) -> tuple[Functi
     async def check_authority(ctx: CallContext, capability: str) -> str:
         return (await asking(ctx)).spec.authority.of(capability)
 
-    return check_goals, look_up_role, check_authority
+    @flow(
+        name=BOARD,
+        description="Read your task board: the briefs that you have, and those that you gave.",
+        offered=False,
+    )
+    async def task_board(ctx: CallContext) -> dict[str, Any]:
+        me, board = (await asking(ctx)).id, society(ctx).board
+        has, gave = await board.shown_to(me)
+        ctx.gate.mark(*(mark for each in (*has, *gave) for mark in each.marks_for(me)))
+        return {"yours": [each.as_listed() for each in has], "given": [each.as_listed() for each in gave]}
+
+    return check_goals, look_up_role, check_authority, task_board
 
 
 async def _all_roles(known: Society, me: str, domain: str, search: str) -> tuple[list[Participant], bool]:

@@ -266,11 +266,12 @@ class Gateway:
             task.add_done_callback(partial(self._over, thread))
 
     async def _look_for_stalls(self) -> None:
-        """Tell the owner of each stall once: by a message, and by an event of the owner's account (A18)."""
+        """Tell the owner of each stall once, by a message and an event (A18), and givers that briefs are late (A19)."""
         agent, society = inside(self._agent), self._society
         if agent.clock.monotonic() - self._looked < STALLS_SECONDS:
             return
         self._looked = agent.clock.monotonic()
+        await society.board.expire()
         self.stalls = await society.stalls()
         scope = Scope(workspace=self._agent.workspace, account=society.config.owner)
         for stall in self.stalls:

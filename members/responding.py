@@ -30,7 +30,7 @@ from ..role_resolution import Role
 from .capability import WORKERS, Members
 from .data.accounts import thread_of
 from .data.roles import AUTHORITIES, MAX_GOALS, active, goals_text
-from .functions import AMBIENT, AUTHORITY, GOALS, LOOK_UP
+from .functions import AMBIENT, AUTHORITY, BOARD, GOALS, LOOK_UP
 from .life.members import LIVE, Member
 from .life.memory import AgentMemory
 from .mail.rules import not_live
@@ -57,12 +57,13 @@ class RespondWithGoals(RespondRequest):
     goals: str = Field(description="your goals, and how far they are reached")
 
 
-def responder_of(member: Member, *, remembers: bool, llm: str | None = None) -> Worker:
+def responder_of(member: Member, *, remembers: bool, briefs: bool = False, llm: str | None = None) -> Worker:
     """The worker with which a member answers. It can call what looks into something that is there, and nothing else.
 
     Args:
         member: The member.
         remembers: Whether the agent has memory.
+        briefs: Whether it was given a task brief, or gave one.
         llm: The model, by name or as a model string; None is the agent's.
     """
     goals, authority = bool(active(member.spec.goals)), member.spec.authority
@@ -71,6 +72,7 @@ def responder_of(member: Member, *, remembers: bool, llm: str | None = None) -> 
         GOALS: goals,
         LOOK_UP: True,
         AUTHORITY: any(getattr(authority, level) for level in AUTHORITIES),
+        BOARD: briefs,
     }
     tools = tuple(name for name in AMBIENT if there[name])
     return Worker(
@@ -116,7 +118,7 @@ async def respond(
     if member.life.status not in LIVE:
         raise not_live(member)
     recall = inside(agent).parts.engine.services.recall
-    worker = responder_of(member, remembers=recall is not None, llm=llm)
+    worker = responder_of(member, remembers=recall is not None, briefs=await society.board.has_any(role_id), llm=llm)
     workers = workers_of(agent)
     await workers.update(member)
     workers.put(worker)

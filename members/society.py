@@ -14,6 +14,7 @@ from ..core.checks import check_number, check_text, check_texts, items
 from ..core.errors import BriefInvalid, InvalidArgument, LifecycleError, RoleExists, SpawnForbidden
 from ..core.validation import check_integer
 from ..storage import Database, Transaction
+from .board import Board
 from .data.brief import Collaborator, InterfaceSpec, TaskBrief
 from .data.identity import mistakable
 from .data.roles import RESERVED, ROOT, USER, Participant, RoleSpec, RoleStatus, check_kind
@@ -83,6 +84,7 @@ class Society:
     Attributes:
         config: The workspace.
         mail: The messages between them.
+        board: The task briefs that were given, and how far they are.
         members: Its members.
         contacts: Who knows whom.
         drafts: Templates that members propose.
@@ -108,6 +110,7 @@ class Society:
         self._store = WorkspaceStore(config, database, clock, notify=notify, wakeups=wakeups)
         self._rules = MessageRules(self._store)
         self.mail = Mailroom(self._store, self._rules)
+        self.board = Board(self._store, self._rules, self.mail)
         self.members = MemberRegistry(self._store, is_taken)
         self.contacts = ContactRegistry(self._store)
         self.drafts = Drafts(self._store)
@@ -648,5 +651,7 @@ class Society:
                     f"{role_id!r} is {member.life.status.value}, not {before.value}", remedy="look at its status first"
                 )
             write_lives(tx, member, [moved(role_id, member.life, after, now)], now)
+            if after is RoleStatus.SUSPENDED:
+                self.mail.briefs.ended(tx, role_id, suspended=True)
 
         await self._store.transact(work, wakes=after in LIVE)  # messages can wait for it

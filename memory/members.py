@@ -254,5 +254,40 @@ SOCIETY: Final = Schema(
                  PRIMARY KEY(workspace, id))""",
             "CREATE INDEX wa_offered_caller ON wa_offered(workspace, member, caller, place)",
         ),
+        (
+            # The board: each brief that was given, and how far it is. `message` is that with which its member has it;
+            # empty where it went back to its giver. `unmet` counts the briefs before it that are not done. `due` is its
+            # deadline until its giver was told.
+            """CREATE TABLE wa_brief(
+                 workspace TEXT NOT NULL,
+                 id TEXT NOT NULL,
+                 member TEXT NOT NULL,
+                 giver TEXT NOT NULL,
+                 state TEXT NOT NULL,
+                 message TEXT NOT NULL,
+                 body TEXT NOT NULL,
+                 marks TEXT NOT NULL,
+                 note TEXT NOT NULL,
+                 note_marks TEXT NOT NULL,
+                 attempt BIGINT NOT NULL,
+                 most BIGINT NOT NULL,
+                 unmet BIGINT NOT NULL,
+                 due DOUBLE PRECISION,
+                 case_id TEXT NOT NULL,
+                 given DOUBLE PRECISION NOT NULL,
+                 changed DOUBLE PRECISION NOT NULL,
+                 PRIMARY KEY(workspace, id))""",
+            "CREATE INDEX wa_brief_member ON wa_brief(workspace, member, state, given, id)",
+            "CREATE INDEX wa_brief_giver ON wa_brief(workspace, giver, state, given, id)",
+            "CREATE INDEX wa_brief_state ON wa_brief(workspace, state, given, id)",
+            "CREATE INDEX wa_brief_due ON wa_brief(workspace, due, id) WHERE due IS NOT NULL",
+            "CREATE INDEX wa_brief_over ON wa_brief(workspace, changed, id) WHERE state IN ('done', 'failed')",
+            """CREATE TABLE wa_brief_after(
+                 workspace TEXT NOT NULL,
+                 brief TEXT NOT NULL,
+                 needs TEXT NOT NULL,
+                 PRIMARY KEY(workspace, brief, needs))""",
+            "CREATE INDEX wa_brief_needed ON wa_brief_after(workspace, needs, brief)",
+        ),
     ),
 )

@@ -72,6 +72,7 @@ class PrunedByAge:
         messages: Messages between members and people.
         outcomes: What members did; what it changed of the trust in them stays.
         steps: Steps of the lives of members.
+        briefs: Task briefs of members that are over.
         left: Threads that another process took up in the meantime.
         attachments: Images and files that no message refers to any more.
         dry_run: Whether they are still there.
@@ -86,6 +87,7 @@ class PrunedByAge:
     messages: int = 0
     outcomes: int = 0
     steps: int = 0
+    briefs: int = 0
     left: int = 0
     attachments: int = 0
     dry_run: bool = False

@@ -390,6 +390,7 @@ class Pruned:
         messages: How many messages between members and people.
         outcomes: How many notes of what members did.
         steps: How many steps of the lives of members.
+        briefs: How many task briefs of members that are over.
     """
 
     threads: int
@@ -400,6 +401,7 @@ class Pruned:
     messages: int = 0
     outcomes: int = 0
     steps: int = 0
+    briefs: int = 0
 
 
 def _is_a(kind: type | tuple[type, ...], value: object) -> bool:

@@ -165,6 +165,7 @@ class Upkeep:
             messages=old.messages,
             outcomes=old.outcomes,
             steps=old.steps,
+            briefs=old.briefs,
         )
 
     async def prune_by_age(
@@ -190,8 +191,8 @@ class Upkeep:
             traces: The age of traces in this home. The setting `trace_age` removes them too.
             threads: The age of threads whose newest turn is done, failed or cancelled. They are removed as by `remove`.
             society: The age of finished work of the workspace's members: events with the threads and episodes of their
-                turns, messages that were handled, what members did, and steps of their lives. Trust stays as it is. The
-                setting `society_age` removes them too.
+                turns, messages that were handled, what members did, briefs, and steps of their lives. Trust stays as it
+                is. The setting `society_age` removes them too.
             dry_run: Whether to count only.
             progress: Called after each batch.
             capabilities: The age of what a capability has, by the name that it gave it (`Hooks.aged`).

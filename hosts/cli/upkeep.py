@@ -266,7 +266,7 @@ async def prune(
     value = asdict(found)
     del value["more"]  # this process has no capability with an age of its own
     given = {"runs": runs, "calls": calls, "traces": traces, "threads": threads}
-    given |= dict.fromkeys(("events", "messages", "outcomes", "steps"), society)
+    given |= dict.fromkeys(("events", "messages", "outcomes", "steps", "briefs"), society)
     parts = [counted(value[name], name[:-1]) for name, age in given.items() if age is not None]
     shown = f"{'would remove' if dry_run else 'removed'} {', '.join(parts)}"
     if found.attachments:

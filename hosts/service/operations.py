@@ -19,6 +19,7 @@ from ...agent.runtime.inside import inside
 from ...core.errors import CapabilityFailed, InvalidArgument, NameTaken, WorldAgentError
 from . import (
     background,
+    board,
     cases,
     drafts,
     events,
@@ -54,6 +55,7 @@ _AREAS: Final = (
     functions,
     schedules,
     memory,
+    board,
     society,
     drafts,
     events,

@@ -192,5 +192,6 @@ async def _society(call: WebCall[Any], agent: WorldAgent) -> Any:
     if society is None or not (call.caller.grant.operator or is_owner(call, society)):
         return None
     events = await society.events.list(limit=LIVE_EVENTS)
-    shown = await society_graph(call, agent), await society_spawns(call, agent), events
+    briefs = await society.board.list(limit=LIVE_EVENTS)
+    shown = await society_graph(call, agent), await society_spawns(call, agent), events, briefs
     return repr(shown)

@@ -83,6 +83,8 @@ GET    /inbox                               society_inbox
 POST   /inbox/read                          society_read
 PUT    /outcomes/{episode}/feedback         society_feedback
 GET    /cases/{id}                          case_show
+GET    /briefs                              board_list
+POST   /briefs/{brief}/move                 board_move
 GET    /drafts                              draft_list
 GET    /drafts/{draft}                      draft_show
 POST   /drafts/{draft}/approve              draft_approve

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from contextlib import suppress
+from dataclasses import dataclass, fields, replace
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal, get_args
 
 from ...core import check_id
-from ...core.checks import check_choice, check_text, items, to_json
+from ...core.checks import check_choice, check_text, ids, items, to_json
 from ...core.errors import BriefInvalid, InvalidArgument
+from ...core.validation import check_integer
 
 Language = Literal["en", "zh"]
 """The languages of prompts and of the form in which messages are delivered."""
@@ -20,6 +24,11 @@ REQUIRED: Final = ("objective", "constraints", "inputs", "outputs", "completion_
 
 MAX_COLLABORATORS: Final = 50
 MAX_REFERENCES: Final = 50
+MAX_AFTER: Final = 50
+MAX_ATTEMPTS: Final = 20
+
+_DURATION: Final = re.compile(r"([1-9][0-9]{0,3}) ?([mhdw])")
+_UNITS: Final = {"m": 60, "h": 3600, "d": 86_400, "w": 604_800}  # seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +100,10 @@ class TaskBrief:
         collaborators: Members that the child can write to from the start.
         references: Addresses and titles worth reading.
         priority: Its priority.
+        deadline: Until when it must be done: a time with a zone, or how long after it is sent: `45m`, `8h`, `3d` or
+            `2w`. Once it is over the giver is told, and the brief can still be done (A19).
+        after: The ids of briefs that must be done before. The brief is delivered once all of them are.
+        attempts: How many times it is delivered at most, if its turns fail.
 
     Raises:
         BriefInvalid: A required field is missing or blank, or another one is invalid; the text names each.
@@ -104,6 +117,9 @@ class TaskBrief:
     collaborators: tuple[Collaborator, ...] = ()
     references: tuple[str, ...] = ()
     priority: Priority = "normal"
+    deadline: datetime | str | None = None
+    after: tuple[str, ...] = ()
+    attempts: int = 1
 
     def __post_init__(self) -> None:
         given = {name: getattr(self, name) for name in REQUIRED}
@@ -119,9 +135,13 @@ class TaskBrief:
             for reference in self.references:
                 check_text("references", reference, most=2000)
             check_choice("priority", self.priority, get_args(Priority))
+            object.__setattr__(self, "deadline", _deadline(self.deadline))
+            object.__setattr__(self, "after", ids("after", self.after))
+            check_integer("attempts", self.attempts, MAX_ATTEMPTS, remedy="choose another number")
         except InvalidArgument as error:
             problem = error.problem
-        for name, most in (("collaborators", MAX_COLLABORATORS), ("references", MAX_REFERENCES)):
+        bounds = {"collaborators": MAX_COLLABORATORS, "references": MAX_REFERENCES, "after": MAX_AFTER}
+        for name, most in bounds.items():
             if not problem and len(getattr(self, name)) > most:
                 problem = f"`{name}` has more than {most} items"
         if problem:
@@ -152,13 +172,34 @@ class TaskBrief:
         except InvalidArgument as error:
             problem = error.problem
         except TypeError:
-            problem = "`collaborators` and `references` must be lists"
+            problem = "`collaborators`, `references` and `after` must be lists"
         raise _invalid(problem)
 
+    @property
+    def is_tracked(self) -> bool:
+        """Whether it has a deadline, depends on others, or is tried more than once."""
+        return self.deadline is not None or bool(self.after) or self.attempts > 1
+
+    def sent_at(self, now: datetime) -> TaskBrief:
+        """The brief with its deadline as a time.
+
+        Args:
+            now: When it is sent.
+
+        Raises:
+            BriefInvalid: The deadline is over.
+        """
+        match = _DURATION.fullmatch(self.deadline) if isinstance(self.deadline, str) else None
+        due = now + timedelta(seconds=int(match[1]) * _UNITS[match[2]]) if match else self.deadline
+        if isinstance(due, datetime) and due <= now:
+            raise _invalid(f"its `deadline` is over since {_minute(due)}")
+        return replace(self, deadline=due)
+
     def to_json(self) -> dict[str, Any]:
-        """Its fields as JSON."""
+        """Its fields as JSON. `after` and `attempts` are left out where they say nothing."""
         read: dict[str, Any] = to_json(self)
-        return read
+        plain = {"after": [], "attempts": 1}
+        return {name: value for name, value in read.items() if name not in plain or value != plain[name]}
 
     def to_text(self, language: Language = "en") -> str:
         """The brief as the child reads it: each field after its name, the further lines of a field indented."""
@@ -166,6 +207,9 @@ class TaskBrief:
         fields += [("priority", self.priority)] if self.priority != "normal" else []
         fields += [("collaborators", f"{each.role} ({each.id}): {each.note}") for each in self.collaborators]
         fields += [("references", each) for each in self.references]
+        due = self.deadline
+        fields += [("deadline", _minute(due) if isinstance(due, datetime) else due)] if due is not None else []
+        fields += [("report", _REPORT[language])] if self.is_tracked else []
         return "\n".join(f"{_NAMES[language][name]}: " + "\n  ".join(text.splitlines()) for name, text in fields)
 
 
@@ -179,6 +223,8 @@ _NAMES: Final[Mapping[Language, Mapping[str, str]]] = {
         "collaborators": "Collaborator",
         "references": "Reference",
         "priority": "Priority",
+        "deadline": "Deadline",
+        "report": "Report",
     },
     "zh": {
         "objective": "目标",
@@ -189,7 +235,14 @@ _NAMES: Final[Mapping[Language, Mapping[str, str]]] = {
         "collaborators": "协作联系人",
         "references": "参考资料",
         "priority": "优先级",
+        "deadline": "截止时间",
+        "report": "汇报",
     },
+}
+
+_REPORT: Final[Mapping[Language, str]] = {
+    "en": "send a status_report with the state done, failed or blocked, and say why if it is not done",
+    "zh": "发送 status_report，state 为 done、failed 或 blocked；未完成时请说明原因",
 }
 
 
@@ -250,6 +303,24 @@ def _text(value: Any) -> Any:
     if isinstance(value, list | tuple) and value and all(isinstance(each, str) for each in value):
         return value[0] if len(value) == 1 else "\n".join(f"- {each}" for each in value)
     return value
+
+
+def _deadline(given: object) -> datetime | str | None:
+    """A deadline as a time in UTC, or as a duration."""
+    if given is None or (isinstance(given, str) and _DURATION.fullmatch(given)):
+        return given
+    with suppress(ValueError, OverflowError):
+        time = datetime.fromisoformat(given) if isinstance(given, str) else given
+        if isinstance(time, datetime) and time.tzinfo is not None:
+            return time.astimezone(UTC)
+    raise InvalidArgument(
+        "`deadline` must be a time with a zone, such as 2030-05-01T12:00Z, or a duration, such as 45m, 8h, 3d or 2w",
+        remedy="write one of these",
+    )
+
+
+def _minute(time: datetime) -> str:
+    return f"{time:%Y-%m-%d %H:%M} UTC"
 
 
 def _invalid(problem: str) -> BriefInvalid:

@@ -337,6 +337,9 @@ class WorkspacePolicy:
         wait_alarm: After how many seconds the owner is told that a turn waits for a reply (A18).
         mailbox_alarm: After how many seconds the owner is told that a mailbox with messages does not move.
         exchange_alarm: After how many messages in a row between two members the owner is told.
+        briefs_of_ended: What becomes of the briefs of a member that is terminated: they are closed as failed, or go
+            back to those that gave them, who are told (A19). With `reassign`, those that a suspended member has not
+            begun go back, too.
 
     Raises:
         InvalidArgument: A field is invalid.
@@ -355,6 +358,7 @@ class WorkspacePolicy:
     wait_alarm: float = 6 * 3600
     mailbox_alarm: float = 24 * 3600
     exchange_alarm: int = 10
+    briefs_of_ended: Literal["close", "reassign"] = "close"
 
     def __post_init__(self) -> None:
         check_integer("max_roles", self.max_roles, 1_000_000, remedy="choose a smaller number")
@@ -376,6 +380,7 @@ _CHOICES: Mapping[str, tuple[str, str]] = {
     "discovery": ("introduced", "open"),
     "cross_branch": ("open", "confirm"),
     "consent": ("off", "ask"),
+    "briefs_of_ended": ("close", "reassign"),
 }
 
 

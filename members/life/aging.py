@@ -1,7 +1,8 @@
 """Removes finished work of members that is older than an age, some rows in each transaction (A12, C2).
 
 What something still needs stays: an event that is open, a message that waits, is answered later or has an answer that a
-turn waits for, and a member's last task. Of outcomes their sum stays, so that trust is what all of them made it (A8).
+turn waits for, a member's last task, and a brief that another one waits for. Of outcomes their sum stays, so that trust
+is what all of them made it (A8).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from ...core.scope import member_of
 from ...memory import thread_key
 from ...storage import Transaction, portions
 from ..events.events import MESSAGES, part_of
+from ..mail.posted import OLD_BRIEFS, drop_briefs
 from .outcomes import fold_outcomes, members_with_old
 
 _ALL: Final = 1_000_000  # pauses
@@ -35,9 +37,10 @@ class _Members:
         total = await self._work.stores.database.read(lambda tx: count_old(tx, self._work.workspace, before))
         if self._work.dry_run:
             return total
-        done = {"messages": await self._mail(before), "outcomes": await self._outcomes(before), "steps": 0}
-        while gone := await self._work.transact(lambda tx: drop_steps(tx, self._work.workspace, before)):
-            done["steps"] += gone
+        done = {"messages": await self._mail(before), "outcomes": await self._outcomes(before), "steps": 0, "briefs": 0}
+        for name, drop in (("steps", drop_steps), ("briefs", drop_briefs)):
+            while gone := await self._work.transact(partial(drop, workspace=self._work.workspace, before=before)):
+                done[name] += gone
         return {**done, "events": await self._events(before, total["events"])}
 
     async def _events(self, before: float, total: int) -> int:
@@ -130,6 +133,7 @@ _COUNTS: Final = {
     "messages": f"SELECT COUNT(*) FROM {_MAIL}",
     "outcomes": "SELECT COUNT(*) FROM wa_outcome WHERE workspace=? AND at < ?",
     "steps": "SELECT COUNT(*) FROM wa_member_step WHERE workspace=? AND at < ?",
+    "briefs": f"SELECT COUNT(*) FROM {OLD_BRIEFS}",
 }
 
 Place = tuple[float, str]
@@ -138,7 +142,7 @@ FIRST: Final[Place] = (0.0, "")
 
 
 def count_old(tx: Transaction, workspace: str, before: float) -> dict[str, int]:
-    """How many events, messages, outcomes and steps are over and from before a time, in a transaction.
+    """How many events, messages, outcomes, steps and briefs are over and from before a time, in a transaction.
 
     A message counts only once no answer to it is left, so a conversation goes from its end to its beginning.
     """

@@ -172,6 +172,20 @@ _OF_MEMBER: Final = (
     "DELETE FROM wa_mail WHERE workspace=? AND receiver=?",
     "DELETE FROM wa_mail WHERE workspace=? AND sender=?",
     "DELETE FROM wa_mailbox WHERE workspace=? AND member=?",
+    *(
+        f"""UPDATE wa_brief SET note='a brief that it waits for was removed', note_marks='[]'
+            WHERE workspace=? AND unmet > 0 AND id IN (
+              SELECT a.brief FROM wa_brief_after AS a JOIN wa_brief AS b ON b.workspace=a.workspace AND b.id=a.needs
+              WHERE a.workspace=wa_brief.workspace AND b.{column}=?)"""
+        for column in ("member", "giver")
+    ),
+    *(
+        f"""DELETE FROM wa_brief_after WHERE workspace=? AND brief IN (
+              SELECT id FROM wa_brief AS b WHERE b.workspace=wa_brief_after.workspace AND b.{column}=?)"""
+        for column in ("member", "giver")
+    ),
+    "DELETE FROM wa_brief WHERE workspace=? AND member=?",
+    "DELETE FROM wa_brief WHERE workspace=? AND giver=?",
     "DELETE FROM wa_outcome WHERE workspace=? AND member=?",
     "DELETE FROM wa_outcome_sum WHERE workspace=? AND member=?",
     "DELETE FROM wa_occurrence WHERE workspace=? AND member=? AND state='done'",

@@ -24,7 +24,8 @@ async def export_member(upkeep: Upkeep, member: str) -> dict[str, Any]:
     """All that is stored of a member of the society, as JSON (C2).
 
     It has the member itself with its life, its contacts and who has it as one, the messages that it sent and
-    received, and its memory entries. Its conversations are threads: see `export`.
+    received, the newest 1,000 briefs that it has and gave, and its memory entries. Its conversations are threads: see
+    `export`.
 
     Args:
         upkeep: The upkeep of the workspace, such as `agent.upkeep`.
@@ -46,6 +47,9 @@ async def export_member(upkeep: Upkeep, member: str) -> dict[str, Any]:
         "messages": [
             {**each.message.to_json(), "state": each.state} for each in await society.mail.of(member, most=sys.maxsize)
         ],
+        "briefs": to_json(
+            [*await society.board.of(member, limit=_PAGE), *await society.board.given_by(member, limit=_PAGE)]
+        ),
         "memory": [each.to_json() for each in await _entries(stores, workspace, account_of(workspace, member))],
     }
 

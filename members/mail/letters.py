@@ -17,12 +17,13 @@ from ..data.roles import ROOT, USER
 from ..data.rows import read
 from ..data.store import note
 from .delivery import Introduction
-from .messages import Envelope, RoleMessage, envelope_of
+from .messages import ASSIGNMENT, Envelope, RoleMessage, envelope_of
 
-State = Literal["waiting", "handling", "handled", "recorded"]
+State = Literal["waiting", "handling", "handled", "recorded", "held"]
 """A message waits, its receiver handles it in a turn or a person reads it, or that is over.
 
-One that a member in testing sent is recorded: it is never delivered (A7).
+One that a member in testing sent is recorded: it is never delivered (A7). A task brief that depends on others is held
+until they are done (A19).
 """
 
 INTRODUCTION: Final = "introduction"
@@ -117,14 +118,15 @@ _LAST: Final = f"""SELECT {_COLUMNS} FROM wa_mail WHERE workspace=? AND id IN (
 _TASK: Final = f"""SELECT {_COLUMNS} FROM wa_mail WHERE workspace=? AND id = (
                      SELECT task FROM wa_mailbox WHERE workspace=? AND member=?)"""
 _TASKED: Final = "UPDATE wa_mailbox SET task=? WHERE workspace=? AND member=?"
+_NO_TASK: Final = "UPDATE wa_mailbox SET task='' WHERE workspace=? AND member=? AND task=?"
+_RELEASE: Final = "UPDATE wa_mail SET state='waiting', place=? WHERE workspace=? AND id=?"
 _HANDLING: Final = f"SELECT {_COLUMNS} FROM wa_mail WHERE workspace=? AND receiver=? AND state='handling'"
 _UNANSWERED: Final = """SELECT id, kind FROM wa_mail WHERE workspace=? AND sender=? AND receiver=? AND answered=0
                         ORDER BY place"""
 _REQUESTS: Final = f"""SELECT {_COLUMNS} FROM wa_mail WHERE workspace=? AND receiver=? AND kind='request' AND answered=0
                        ORDER BY place"""
-_CLOSE: Final = (
-    "UPDATE wa_mail SET state='handled' WHERE workspace=? AND receiver=? AND state IN ('waiting', 'handling')"
-)
+_CLOSE: Final = """UPDATE wa_mail SET state='handled' WHERE workspace=? AND receiver=?
+                   AND state IN ('waiting', 'handling', 'held')"""
 _EMPTY: Final = "UPDATE wa_mailbox SET waiting=0 WHERE workspace=? AND member=?"
 _ANSWERED: Final = "UPDATE wa_mail SET answered=1 WHERE workspace=? AND id IN ({})"
 _ASKED: Final = """WITH RECURSIVE asked(id) AS (
@@ -166,8 +168,15 @@ def held(tx: Transaction, workspace: str, message_id: str) -> Letter | None:
     letter = letter_of(tx, workspace, message_id)
     if letter is None:
         return None
+    if letter.message.message_type == ASSIGNMENT:
+        lock_briefs(tx, workspace)
     tx.hold(_MAILBOX, (workspace, letter.message.to_id), alone=True)
     return letter_of(tx, workspace, message_id)
+
+
+def lock_briefs(tx: Transaction, workspace: str) -> None:
+    """Hold the board of a workspace until the transaction ends. Mailboxes are held after it, members before it."""
+    tx.lock(f"briefs of {workspace}")
 
 
 def hold_mailbox(tx: Transaction, workspace: str, member: str) -> None:
@@ -343,16 +352,18 @@ def post(
     opening: Introduction | None = None,
     marks: Sequence[str] = (),
     recorded: bool = False,
+    held: bool = False,
     case: str = "",
 ) -> Letter:
-    """Put a message into the mailbox of its receiver, or only record it, in a transaction.
+    """Put a message into the mailbox of its receiver, or only record it or hold it back, in a transaction.
 
     `case` is the case that it belongs to; empty begins a case with its id (A17).
 
     Raises:
         MailboxFull: As many messages wait there as it holds.
     """
-    place = 0 if recorded else _next_place(tx, workspace, message.to_id)
+    place = 0 if recorded or held else _next_place(tx, workspace, message.to_id)
+    state: State = "recorded" if recorded else "held" if held else "waiting"
     introduction = None if opening is None else canonical_json({name: getattr(opening, name) for name in _OPENING})
     tx.execute(
         _INSERT,
@@ -360,10 +371,10 @@ def post(
             *(workspace, message.id, place, message.from_id, message.to_id, message.type, message.content),
             *(canonical_json(message.to_json()["payload"]), message.correlation_id, chain, introduction),
             *(canonical_json([*dict.fromkeys(marks)]), now.timestamp()),
-            *("recorded" if recorded else "waiting", int(recorded), case or message.id),
+            *(state, int(recorded), case or message.id),
         ),
     )
-    if message.message_type == "task_assignment" and not recorded:
+    if message.message_type == ASSIGNMENT and state == "waiting":
         tx.execute(_TASKED, (message.id, workspace, message.to_id))
     posted = letter_of(tx, workspace, message.id)
     assert posted is not None
@@ -371,11 +382,32 @@ def post(
     return posted
 
 
-def _next_place(tx: Transaction, workspace: str, receiver: str) -> int:
+def release(tx: Transaction, workspace: str, message_id: str) -> None:
+    """Put a task brief that was held into the mailbox of its receiver, also if that is full."""
+    letter = held(tx, workspace, message_id)
+    if letter is not None and letter.state == "held":
+        receiver = letter.message.to_id
+        tx.execute(_RELEASE, (_next_place(tx, workspace, receiver, full=True), workspace, message_id))
+        tx.execute(_TASKED, (message_id, workspace, receiver))
+
+
+def withdraw(tx: Transaction, workspace: str, message_id: str) -> Letter | None:
+    """Take a task brief back: it is not delivered any more, and no longer its receiver's task; returns what it was."""
+    letter = held(tx, workspace, message_id)
+    if letter is not None:
+        tx.execute(_NO_TASK, (workspace, letter.message.to_id, message_id))
+        if letter.state == "waiting":
+            set_state(tx, workspace, message_id, "handled")
+        elif letter.state == "held":
+            tx.execute(_STATE, ("handled", workspace, message_id))
+    return letter
+
+
+def _next_place(tx: Transaction, workspace: str, receiver: str, *, full: bool = False) -> int:
     """Count one more message in a mailbox, and return its number."""
     tx.execute(_OPEN_MAILBOX, (workspace, receiver))
     [(waiting, last)] = tx.hold(_MAILBOX, (workspace, receiver), alone=True)
-    if waiting >= MAX_WAITING:
+    if waiting >= MAX_WAITING and not full:
         raise mailbox_full(receiver, waiting)
     tx.execute(_COUNT, (waiting + 1, last + 1, workspace, receiver))
     return int(last) + 1

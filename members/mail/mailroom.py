@@ -33,6 +33,7 @@ from ..data.roles import ROOT, USER, Participant
 from ..data.store import Refusal, WorkspaceStore, note
 from ..life.lives import NOTICES, PARENT_TERMINATED, TASK_COMPLETE, below, report_done, terminated, write_lives
 from ..life.members import Member, members_of, one_member
+from .briefs import Briefs
 from .contacts import FIRST_MESSAGE, add_contact, contact_of
 from .delivery import delivered, quoted
 from .failures import failed, failure_text, is_failure, not_resumed, stuck
@@ -61,7 +62,7 @@ from .letters import (
     task_of,
     waiting_for,
 )
-from .messages import MESSAGE_TYPE, Envelope, MessageType, RoleMessage, envelope_of
+from .messages import ASSIGNMENT, MESSAGE_TYPE, Envelope, MessageType, RoleMessage, envelope_of
 from .rules import ACCOUNT_MARK, MessageRules, Sending
 from .transport import REPLY_SECONDS, no_reply
 from .wakeups import POLL_SECONDS, Watch, first_of
@@ -79,6 +80,7 @@ class Mailroom:
 
     Attributes:
         groups: What is sent to several contacts at once.
+        briefs: How far each task brief is.
     """
 
     def __init__(self, store: WorkspaceStore, rules: MessageRules) -> None:
@@ -87,6 +89,7 @@ class Mailroom:
         self._rules = rules
         self._introductions = Introductions(store, rules)
         self.groups = Groups(store, rules, self)
+        self.briefs = Briefs(store, rules)
 
     # --- sending ------------------------------------------------------------------------------------------------------
 
@@ -289,6 +292,8 @@ class Mailroom:
         if receiver is None:
             raise rules.stranger(tx, message.from_id, message.to_id)
         handling = None if begins else after or handled_by(tx, self._workspace, message.from_id)
+        message, again = self.briefs.assigned(tx, message)
+        unmet, moved = self.briefs.unmet(tx, message, again), self.briefs.reported(tx, message, handling)
         sending, replied = Sending(message, sender, receiver, handling, now), rules.replied(tx, message, handling)
         testing = rules.check_lives(tx, message, replied)
         contact = contact_of(tx, self._workspace, message.from_id, message.to_id, now)
@@ -320,10 +325,13 @@ class Mailroom:
             opening=opening,
             marks=[*marks, *noted],
             recorded=testing,
+            held=bool(unmet),
             case=case,
         )
         if testing:
             return letter
+        self.briefs.posted(tx, letter, unmet, again)
+        self.briefs.report(tx, moved, letter)
         made = [] if known else [rules.as_contact(tx, sender, FIRST_MESSAGE)]
         for each in (*made, *introduced):
             add_contact(tx, self._workspace, message.to_id, each, now)
@@ -408,6 +416,8 @@ class Mailroom:
         for each in (*children, role_id):
             self._close_mailbox(tx, each)
             write_lives(tx, found[each], lives[each], now)
+        for each in (*children, role_id):  # once all have ended, so that nothing goes back to one of them
+            self.briefs.ended(tx, each)
         return (*children, role_id)
 
     def _close_mailbox(self, tx: Transaction, member: str) -> None:
@@ -458,6 +468,8 @@ class Mailroom:
                 return True
             set_state(tx, self._workspace, message_id, "handling")
             kind = letter.message.message_type
+            if kind == ASSIGNMENT:
+                self.briefs.begun(tx, letter)
             done = (
                 (kind == "introduction_request" and self._introduce(tx, letter))
                 or (kind == "introduction_response" and self._forward(tx, letter))
@@ -529,12 +541,13 @@ class Mailroom:
             if is_question(letter) and not letter.answered:
                 self._agreed(tx, letter, yes=False)
             origin, rules = self._introductions.origin(tx, letter), self._rules
+            again = error is not None and self.briefs.turn_failed(tx, letter, error)
             if origin is not None and not self._introductions.is_open(tx, origin, letter):
                 why, marks = self._introductions.why_declined(tx, origin, letter)
                 if error is not None:
                     why = failure_text(letter, error, rules.language(tx, origin.message.from_id))
                 self._replies(tx, origin, {MESSAGE_TYPE: "introduction_response", "declined": why}, marks)
-            elif error is not None and origin is None:
+            elif error is not None and origin is None and not again:
                 self._notify_failure(tx, letter, error)
             if isinstance(error, GraphChanged) and letter.message.from_id != USER:
                 with suppress(*_REFUSALS):  # an id that leaves no room for another one
@@ -706,7 +719,8 @@ class Mailroom:
         shown = [
             each
             for each in rows
-            if each.message.id != letter.message.id and (each.state != "waiting" or each.message.from_id == receiver)
+            if each.message.id != letter.message.id
+            and (each.state not in ("waiting", "held") or each.message.from_id == receiver)
         ]
         return shown[-most:]
 

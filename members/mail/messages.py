@@ -28,6 +28,9 @@ MessageType = Literal[
 MESSAGE_TYPE: Final = "message_type"
 """The field of a payload that holds its type."""
 
+ASSIGNMENT: Final = "task_assignment"
+REPORT: Final = "status_report"
+
 MAX_CONTENT: Final = MAX_TEXT
 
 
@@ -131,9 +134,20 @@ def _has_null(value: object) -> bool:
     return any(map(_has_null, value)) if isinstance(value, tuple) else isinstance(value, str) and "\0" in value
 
 
+TASK: Final = "task"
+"""The field of a payload with the id of a brief: the one that a `task_assignment` gives again, or that a
+`status_report` is about (A19)."""
+
+
 def _assignment(payload: Mapping[str, Any]) -> None:
     if "task_brief" not in payload:
-        raise InvalidArgument("a task_assignment lacks `task_brief`", remedy="add the task brief to the payload")
+        if TASK in payload:
+            check_id(TASK, payload[TASK])
+            return
+        raise InvalidArgument(
+            "a task_assignment lacks `task_brief`",
+            remedy=f"add the task brief to the payload; to give one again, its id as `{TASK}`",
+        )
     TaskBrief.from_json(thawed(payload["task_brief"]))
 
 

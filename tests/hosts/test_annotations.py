@@ -16,7 +16,7 @@ from mcp.types import Tool
 from support import sidecar_calls
 from support.broken_hosts import MemoryStore
 from support.role_hosts import BOUND
-from support.role_specs import spec_of
+from support.role_specs import BRIEF, spec_of
 from support.sidecar_app import MEMORY, OWNER, SKILLS, SOCIETY, WORKSPACE
 from support.sidecar_calls import Calling, check_answer, least_arguments
 from support.sidecar_served import agents, caller_of, served
@@ -53,6 +53,8 @@ MEMBER: str = least_arguments(TOOLS["society_withdraw"].arguments.model_json_sch
 
 async def seen(client: Calling, tool: str) -> dict[str, Any]:
     """All of a workspace that can be read, by what it is about; for a tool about members, what is known of them."""
+    if tool.startswith("board"):
+        return {each["id"]: each for each in (await client.ask("board_list"))["briefs"]}
     if tool.startswith(("society", "draft")):
         known = {each: await client.ask(each) for each in ("society_graph", "society_inbox", "society_spawns")}
         known |= {each["id"]: each for each in (await client.ask("draft_list", every=True))["drafts"]}
@@ -80,6 +82,10 @@ async def peopled(place: Path, workspace: str) -> None:
         rated = least_arguments(TOOLS["society_feedback"].arguments.model_json_schema())["episode"]
         done = Outcome(episode_id=rated, role_id=MEMBER, capability="mail", succeeded=True, at=datetime.now(UTC))
         await society.outcomes.record(done)
+        task = {"message_type": "task_assignment", "task_brief": BRIEF}
+        brief = least_arguments(TOOLS["board_move"].arguments.model_json_schema())["brief"]
+        await society.mail.send("root", MEMBER, payload=task, message_id=brief)
+        await society.board.close(brief, "It is retried.")
         for tool in ("society_approve", "society_reject"):
             draft = least_arguments(TOOLS[tool].arguments.model_json_schema())["member"]
             await society.members.queue_spawn(spec_of(draft, workspace=workspace))
@@ -164,6 +170,7 @@ async def test_annotations_of_the_sidecar_say_what_each_tool_does(tmp_path: Path
             "run_scheduled",
             "resume",
             "schedule_run",
+            "board_move",
             "society_approve",
             "society_send",
             "event_post",

@@ -294,7 +294,7 @@ async def test_prune_uses_option_or_setting(home: Path, run: Run, monkeypatch: p
         for _ in range(4):
             await shop.thread("t1").converse(SAID)
     found = (await as_json(run, "threads", "prune"))["pruned"]
-    society = {"events": 0, "messages": 0, "outcomes": 0, "steps": 0}
+    society = {"events": 0, "messages": 0, "outcomes": 0, "steps": 0, "briefs": 0}
     assert found == {"checkpoints": 0, "threads": 0, "left": 0, "attachments": 0, **society}
     monkeypatch.setenv("WORLDAGENT_CHECKPOINT_KEEP", "4")
     done = await run("threads", "prune", *SHOP)

@@ -14,9 +14,10 @@ from support.kill_organisation import agent_of, wrong
 from support.kill_society import CASES, join, workspace
 from support.kill_week import EFFECTS
 from support.processes import add, run_program
+from support.role_specs import BRIEF
 from support.society_tables import problems
 
-pytestmark = pytest.mark.requirement("A3", "A12", "T5")
+pytestmark = pytest.mark.requirement("A3", "A12", "A19", "T5")
 
 BOUND = 1500  # seconds, with other work on the machine
 
@@ -79,6 +80,10 @@ def test_a_week_with_kills_and_edits_of_souls_loses_nothing() -> None:
         "DELETE FROM wa_mail",
         "UPDATE wa_mail SET state='handling'",
         "UPDATE wa_mail SET answers='other'",
+        "DELETE FROM wa_brief",
+        "UPDATE wa_brief SET member='coo'",
+        "UPDATE wa_brief SET state='accepted'",
+        "UPDATE wa_brief SET unmet=1",
         "UPDATE wa_society SET members=1",
         "UPDATE wa_society SET steps=1",
         "UPDATE wa_member SET status='terminated' WHERE id='bdr'",
@@ -96,6 +101,8 @@ async def test_tables_of_a_society_that_do_not_agree_are_found(tmp_path: Path, s
         await join(agent)
         for text in ("Go.", "Go on."):
             await agent.society.mail.send("root", "cro", text)
+        task = {"message_type": "task_assignment", "task_brief": BRIEF}
+        await agent.society.mail.send("root", "cro", payload=task)
         assert await database_of(agent).read(lambda transaction: problems(transaction.execute)) == []
         await change(agent, statement, ())
         assert await database_of(agent).read(lambda transaction: problems(transaction.execute))

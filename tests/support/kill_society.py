@@ -52,6 +52,7 @@ _AUTHORITY: Final = AuthorityConfig(autonomous=("note",))
 _LAW: Final = InterfaceSpec(services="Checks contracts.", input_format="The contract.", output_format="A list.")
 
 _STEPS: Final = "SELECT member, status, reason FROM wa_member_step ORDER BY number"
+_BRIEFS: Final = "SELECT member, giver, state, note, attempt, unmet FROM wa_brief"
 _INSIGHTS: Final = "SELECT owner, text FROM wa_entry WHERE kind='insight'"
 
 Step = Callable[[WorldAgent, Path, bool], Awaitable[object]]
@@ -94,6 +95,10 @@ _ACTS: Final[dict[tuple[str, str], list[tuple[str, Any]]]] = {
     ("coo", "All is tested."): [],
     ("cro", "'sign' is forbidden for 'bdr'"): [("pay", {"lead": "e8"})],
     ("rep-apac", "You cover APAC."): [],
+    ("cro", "The menu."): [_send("root", "The menu is done.", "status_report", state="done")],
+    ("legal", "The terms."): [_send("root", "There are none.", "status_report", state="failed")],
+    ("root", "The menu is done."): [],
+    ("root", "There are none."): [],
 }
 _MEMBERS: Final = {"cro": "", "coo": "", "legal": "", "bdr": "cro", "qa": "coo"}
 """The members that are there before, with their parents."""
@@ -179,6 +184,22 @@ async def _voted(agent: WorldAgent, home: Path, answers: bool) -> None:
     for one, other in (("coo", "cro"), ("coo", "legal"), ("cro", "coo"), ("legal", "coo")):
         await agent.society.contacts.add(one, Contact(id=other, role=other.upper()))
     await agent.society.mail.send("root", "coo", "Vote.", message_id="vote")
+
+
+async def _briefed(agent: WorldAgent, home: Path, answers: bool) -> None:
+    """The COO has a brief, and legal another one that waits for it."""
+    await join(agent)
+    for id_, member, objective, after in (("menu", "coo", "The menu.", []), ("terms", "legal", "The terms.", ["menu"])):
+        brief = {**BRIEF, "objective": objective, "after": after, "deadline": "4w"}
+        payload = {"message_type": "task_assignment", "task_brief": brief}
+        await agent.society.mail.send("root", member, payload=payload, message_id=id_)
+
+
+async def _reassign(agent: WorldAgent, home: Path, answers: bool) -> None:
+    """Give the first brief to the CRO, and deliver until both are over. What was done is not done again."""
+    if (await agent.society.board.get("menu")).state != "done":
+        await agent.society.board.reassign("menu", "cro")
+    await _deliver(agent, home, answers)
 
 
 async def _deliver(agent: WorldAgent, home: Path, answers: bool) -> None:
@@ -323,6 +344,7 @@ CASES: Final = {
     "group": Case(_deliver, _voted, ("a person's answer", "Mailroom.ended", "Mailroom.send_all")),
     "spawn": Case(_spawn, _joined, ("Society.spawn",)),
     "end": Case(_end, _learned, ("Society.terminate", "Society.memory_done", "Entries.add")),
+    "board": Case(_reassign, _briefed, ("Board.reassign", "Mailroom.answer", "Mailroom.send_all")),
     "events": Case(_handle, _staffed, ("Events.post", "Events.route", "Events.pause", "Events.settle")),
 }
 
@@ -365,6 +387,7 @@ def _outcome(home: Path) -> dict[str, list[str]]:
         "turns": sorted(map(str, map(list, open_turns))),
         "steps": [str([*row]) for row in rows_of(home, _STEPS)],
         "insights": sorted(str([*row]) for row in rows_of(home, _INSIGHTS)),
+        "board": sorted(str([*row]) for row in rows_of(home, _BRIEFS)),
         "due": [str([*row]) for row in rows_of(home, "SELECT member, work FROM wa_memory_due")],
     }
 

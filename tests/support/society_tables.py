@@ -33,6 +33,8 @@ def _mailboxes(read: Read) -> list[str]:
     """A mailbox counts what waits in it, has its messages without a gap, and is handled in their order."""
     boxes, queues = defaultdict[str, list[tuple[int, str]]](list), defaultdict[str, list[str]](list)
     for _, place, _, receiver, _, answers, state, _ in read(_MAIL):
+        if not place:  # it is held, or was taken back while it was
+            continue
         boxes[receiver].append((place, state))
         queues[receiver] += [] if answers else [state]  # a turn that waits for an answer gets it at once
     counted = {
@@ -120,6 +122,34 @@ def _answers(read: Read) -> list[str]:
     return [*wrong, *(f"{each} was answered twice" for each in {*answered} if answered.count(each) > 1)]
 
 
+def _briefs(read: Read) -> list[str]:
+    """Each task has its brief on the board, which one member has, and which waits for those before it."""
+    mail = {row[0]: row for row in read(_MAIL)}
+    briefs = {row[0]: row for row in read("SELECT id, member, state, message, unmet FROM wa_brief")}
+    needs = read("SELECT brief, needs FROM wa_brief_after")
+    wrong = list[str]()
+    for id_, _, _, receiver, text, _, state, _ in mail.values():
+        payload = json.loads(text)
+        if payload.get("message_type") != "task_assignment" or state == "recorded":
+            continue
+        brief = briefs.get(payload.get("task", id_))
+        if brief is None:
+            wrong.append(f"the task {id_} is not on the board")
+        elif brief[3] != id_ and state in ("waiting", "held"):
+            wrong.append(f"{receiver} waits for {id_}, and {brief[1]} has the brief {brief[0]}")
+    for id_, member, state, message, unmet in briefs.values():
+        letter = mail.get(message)
+        left = sum(briefs[other][2] != "done" for each, other in needs if each == id_)
+        wrong += [] if unmet == left or state == "done" else [f"{id_} waits for {unmet}, and {left} are not done"]
+        if letter is None:
+            wrong += [f"{id_} has no message"] if message else []
+        elif letter[3] != member:
+            wrong.append(f"{member} has {id_}, and {letter[3]} its message")
+        elif state in ("open", "accepted") and (state == "open") != (letter[6] == "waiting"):
+            wrong.append(f"{id_} is {state}, and its message {letter[6]}")
+    return wrong
+
+
 _FOLLOWS: Final = {"draft testing", "testing active", "active suspended", "suspended active", "suspended terminated"}
 
 
@@ -180,4 +210,4 @@ def _trust(read: Read) -> list[str]:
     return wrong
 
 
-_CHECKS: Final = (_mailboxes, _members, _contacts, _answers, _lives, _events)
+_CHECKS: Final = (_mailboxes, _members, _contacts, _answers, _briefs, _lives, _events)

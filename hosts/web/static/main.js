@@ -3,6 +3,7 @@
 import { ApiError, call, get, live, own, who } from "./api.js";
 import { dialog, empty, h, notice } from "./dom.js";
 import * as bell from "./bell.js";
+import * as board from "./board.js";
 import * as cases from "./cases.js";
 import * as conversations from "./conversations.js";
 import * as memory from "./memory.js";
@@ -22,6 +23,7 @@ const PAGES = {
   schedules: { title: "Schedules", show: schedules.show },
   skills: { title: "Skills", show: skills.show },
   workers: { title: "Workers", show: workers.show },
+  briefs: { title: "Board", show: board.show, wants: "society" },
   traces: { heading: "Trace", show: trace.show },
   cases: { heading: "Case", show: cases.show, wants: "society" },
 };
@@ -183,7 +185,7 @@ function theme(next) {
 }
 
 const KEYS = [
-  ["1 to 7", "the pages"], ["/", "search"], ["j, k", "the next or the one before in a list"], ["n", "a new conversation"],
+  ["1 to 8", "the pages"], ["/", "search"], ["j, k", "the next or the one before in a list"], ["n", "a new conversation"],
   ["w", "what waits for you"], ["?", "this help"], ["Esc", "close, or leave a field"],
 ];
 
@@ -195,8 +197,8 @@ document.addEventListener("keydown", (event) => {
   const inField = event.target.matches("input, textarea, select");
   if (event.key === "Escape" && inField) return event.target.blur();
   if (inField || event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
-  const names = Object.keys(PAGES).slice(0, 7);
-  if (/^[1-7]$/.test(event.key)) location.hash = `#/${names[event.key - 1]}`;
+  const names = Object.keys(PAGES).slice(0, 8);
+  if (/^[1-8]$/.test(event.key)) location.hash = `#/${names[event.key - 1]}`;
   else if (event.key === "/") { event.preventDefault(); document.querySelector("input[type=search]")?.focus(); }
   else if (event.key === "j" || event.key === "k") step(event.key === "j" ? 1 : -1);
   else if (event.key === "n") { event.preventDefault(); location.hash = "#/threads/new"; }

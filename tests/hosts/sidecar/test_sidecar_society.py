@@ -151,6 +151,8 @@ async def test_only_the_owner_and_operators_see_and_change_what_members_know(tmp
         "event_list": {},
         "event_export": {},
         "workspace_try": {"file": "workspace: auto"},
+        "board_list": {},
+        "board_move": {"brief": "b1", "move": "retry"},
     }
     async with (
         served(sidecar) as url,
@@ -224,6 +226,8 @@ async def test_an_agent_without_a_society_says_so(tmp_path: Path) -> None:
         "event_list": {},
         "event_export": {},
         "workspace_try": {"file": "workspace: auto"},
+        "board_list": {},
+        "board_move": {"brief": "b1", "move": "retry"},
     }
     async with (
         served(Sidecar(agents(tmp_path, lm=answering()), tokens=KNOWN)) as url,

@@ -13,7 +13,7 @@ from playwright.async_api import Page, expect
 
 from support.agents import scripted_agent
 from support.browser import NARROW, WIDE, Browser, scrolls_sideways, serious_faults, unreached
-from support.role_specs import spec_of
+from support.role_specs import BRIEF, spec_of
 from support.skill_turns import package
 from support.web import served
 from worldagent import Memory, Worker, tool
@@ -79,6 +79,9 @@ async def furnished(folder: Path, browser: Browser, dark: bool) -> AsyncGenerato
             await agent.memory.add(SENTENCE + WORD, account="ana", tags=[WORD[:60]])
             await agent.society.join(spec_of("cro", goals=(Objective(id="grow", description=SENTENCE + WORD),)))
             await agent.society.join(spec_of(WORD[:60], "cro"))
+            brief = {**BRIEF, "objective": SENTENCE + WORD, "deadline": "1h"}
+            task = {"message_type": "task_assignment", "task_brief": brief}
+            await agent.society.mail.send("root", "cro", payload=task)
             page = await browser.page(dark=dark)
             given = {"schedule": WORD[:47], "when": {"every": 3600}, "starts": {"message": SENTENCE + WORD}}
             assert (await page.request.post(f"{url}/schedules", data=given)).ok
@@ -98,6 +101,7 @@ PAGES = {
     "threads/ana%3Abusy": (".background .pause button", "Say"),
     "pauses": ("main > section > div > div:nth-child(2) .pause", ""),
     "society": (".graph .member", WORD[:60]),
+    "briefs": (".rows .badge", "Reassign"),
     "memory": (".rows .badge", "Forget"),
     "schedules": (".rows .badge", "Runs"),
     "skills": (".rows .badge", "Details of"),
