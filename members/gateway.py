@@ -25,6 +25,7 @@ from ..agent.turns import Turn
 from ..core import Emitter, Scope
 from ..core.errors import (
     AlreadyAnswered,
+    BudgetReached,
     CallRefused,
     GraphChanged,
     HostError,
@@ -153,6 +154,7 @@ class Gateway:
                 fresh.add(letter.message.id)
                 todo.append(self._delivered(letter))
         events, *done = await asyncio.gather(self._events.run(), *todo)
+        await self._society.budgets.tell()
         return events + sum(done), fresh
 
     async def _replies(self) -> dict[Scope, dict[str, Reply]]:
@@ -238,6 +240,7 @@ class Gateway:
         """Begin what waits, unless it runs here or in another process. A turn does not keep others from beginning."""
         await self._upkeep.run()
         await self._look_for_stalls()
+        await self._society.budgets.tell()
         most = MAX_HEADS + len(self._running) + len(self._held)
         now = inside(self._agent).clock.monotonic()
         if now - self._polled >= self._poll:
@@ -267,6 +270,7 @@ class Gateway:
             return
         self._looked = agent.clock.monotonic()
         self.stalls = await society.stalls()
+        await society.budgets.sweep()
         scope = Scope(workspace=self._agent.workspace, account=society.config.owner)
         for stall in self.stalls:
             if stall.id not in self._told and await society.mail.tell_owner(stall.as_message()):
@@ -305,6 +309,8 @@ class Gateway:
         async with self._slots:
             if await self._society.mail.answer(letter.message.id):
                 return True
+            if await self._society.budgets.waits(letter.message.id):
+                return False
             try:
                 turn = await asyncio.shield(self._turn(letter))
             except WorldAgentError as error:
@@ -323,6 +329,10 @@ class Gateway:
                 return await self._is_stale(self._thread_of(letter.message.to_id, None, ()).scope)
             case GraphChanged():
                 return await self._stuck(letter, error)
+            case BudgetReached():  # it goes on once the budget is extended or begins again
+                _LOG.warning("the message %s waits for a budget: %s", letter.message.id, error)
+                await self._society.budgets.hold(letter.message.id, letter.message.to_id, letter.case)
+                return False
             case HostError() if error.retryable:
                 _LOG.warning("the message %s is delivered again later: %s", letter.message.id, error.code)
                 return False

@@ -9,6 +9,7 @@ from typing import Any, Final, Literal, get_args
 from ...core import check_id
 from ...core.checks import check_choice, check_text, items, to_json
 from ...core.errors import BriefInvalid, InvalidArgument
+from .limits import MemberLimits, limits_of
 
 Language = Literal["en", "zh"]
 """The languages of prompts and of the form in which messages are delivered."""
@@ -91,6 +92,7 @@ class TaskBrief:
         collaborators: Members that the child can write to from the start.
         references: Addresses and titles worth reading.
         priority: Its priority.
+        limits: What the child and all below it can use while it is the child's last task; None sets no limit (A16).
 
     Raises:
         BriefInvalid: A required field is missing or blank, or another one is invalid; the text names each.
@@ -104,6 +106,7 @@ class TaskBrief:
     collaborators: tuple[Collaborator, ...] = ()
     references: tuple[str, ...] = ()
     priority: Priority = "normal"
+    limits: MemberLimits | None = None
 
     def __post_init__(self) -> None:
         given = {name: getattr(self, name) for name in REQUIRED}
@@ -119,6 +122,7 @@ class TaskBrief:
             for reference in self.references:
                 check_text("references", reference, most=2000)
             check_choice("priority", self.priority, get_args(Priority))
+            object.__setattr__(self, "limits", limits_of(self.limits))
         except InvalidArgument as error:
             problem = error.problem
         for name, most in (("collaborators", MAX_COLLABORATORS), ("references", MAX_REFERENCES)):
@@ -156,9 +160,10 @@ class TaskBrief:
         raise _invalid(problem)
 
     def to_json(self) -> dict[str, Any]:
-        """Its fields as JSON."""
+        """Its fields as JSON, without `limits` if it has none."""
         read: dict[str, Any] = to_json(self)
-        return read
+        limits = {} if self.limits is None else {"limits": self.limits.to_json()}
+        return {name: value for name, value in read.items() if name != "limits"} | limits
 
     def to_text(self, language: Language = "en") -> str:
         """The brief as the child reads it: each field after its name, the further lines of a field indented."""

@@ -26,6 +26,7 @@ from ...core.checks import (
 from ...core.errors import InvalidArgument
 from ...memory.entries.entry import CLASSIFICATIONS, Classification
 from .brief import Language
+from .limits import MemberLimits
 
 if TYPE_CHECKING:
     from ...memory.entries import Episode
@@ -441,6 +442,7 @@ class RoleSpec:
         language: The language of its prompts and messages; None is that of the workspace (C10).
         untrusted: The untrusted content that its soul and its name were made of, by way of the params of its template.
             Its turns count as having read it (M5).
+        limits: What it and all members below it can use; None sets no limit of its own (A16).
 
     Raises:
         InvalidArgument: A field is invalid.
@@ -463,6 +465,7 @@ class RoleSpec:
     routes: tuple[Route, ...] = ()
     language: Language | None = None
     untrusted: tuple[str, ...] = ()
+    limits: MemberLimits | None = None
 
     def __post_init__(self) -> None:
         check_member_id(self.role_id)
@@ -481,6 +484,7 @@ class RoleSpec:
         check_kind("trust", self.trust, TrustProfile, optional=True)
         check_ttl(self.ttl)
         check_choice("memory_policy", self.memory_policy, get_args(MemoryPolicy))
+        check_kind("limits", self.limits, MemberLimits, optional=True)
         if self.language is not None:
             check_choice("language", self.language, get_args(Language))
 
