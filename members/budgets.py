@@ -478,8 +478,10 @@ class Budgets:
             found = list[RoleMessage]()
             for holder, member, body in tx.execute(_ALL_LIMITS, (self._workspace,)):
                 state = self._state(tx, holder, member, limits_of(json.loads(body)))
-                if holder in reached or state.share * 100 >= TOLD:
-                    found.append(self._notice(tx, state, reached=holder in reached))
+                if state.share * 100 >= TOLD:
+                    found.append(self._notice(tx, state, reached=False))
+                if holder in reached:
+                    found.append(self._notice(tx, state, reached=True))
             return [each for each in found if letter_of(tx, self._workspace, each.id) is None]
 
         def send(tx: Transaction, messages: Sequence[RoleMessage]) -> None:

@@ -89,7 +89,18 @@ def _worldagent(
 # module that has no app adds to that of another.
 for panel, modules in {
     "Turns": ("turns",),
-    "Conversations": ("threads", "queued", "background", "rating", "approvals", "trace", "memory", "society", "drafts"),
+    "Conversations": (
+        "threads",
+        "queued",
+        "background",
+        "rating",
+        "approvals",
+        "trace",
+        "memory",
+        "society",
+        "drafts",
+        "budgets",
+    ),
     "Configuration": (
         *("workspace", "workspace_events", "workspace_try", "cases", "profiles", "skills", "schedule", "logins"),
         *("trust", "policy", "roles", "importing", "models", "optimise", "evaluate", "evals", "doctor"),

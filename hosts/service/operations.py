@@ -19,6 +19,7 @@ from ...agent.runtime.inside import inside
 from ...core.errors import CapabilityFailed, InvalidArgument, NameTaken, WorldAgentError
 from . import (
     background,
+    budgets,
     cases,
     drafts,
     events,
@@ -55,6 +56,7 @@ _AREAS: Final = (
     memory,
     society,
     drafts,
+    budgets,
     events,
     cases,
 )

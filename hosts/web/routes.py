@@ -83,6 +83,9 @@ GET    /inbox                               society_inbox
 POST   /inbox/read                          society_read
 PUT    /outcomes/{episode}/feedback         society_feedback
 GET    /cases/{id}                          case_show
+GET    /budgets                             budget_list
+POST   /budgets/extend                      budget_extend
+POST   /budgets/end                         budget_end
 GET    /drafts                              draft_list
 GET    /drafts/{draft}                      draft_show
 POST   /drafts/{draft}/approve              draft_approve

@@ -160,10 +160,9 @@ class TaskBrief:
         raise _invalid(problem)
 
     def to_json(self) -> dict[str, Any]:
-        """Its fields as JSON, without `limits` if it has none."""
+        """Its fields as JSON."""
         read: dict[str, Any] = to_json(self)
-        limits = {} if self.limits is None else {"limits": self.limits.to_json()}
-        return {name: value for name, value in read.items() if name != "limits"} | limits
+        return read
 
     def to_text(self, language: Language = "en") -> str:
         """The brief as the child reads it: each field after its name, the further lines of a field indented."""
