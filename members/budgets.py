@@ -222,6 +222,7 @@ class Budgets:
         above = await self._store.read(lambda tx: self._above(tx, about, f"{MEMBER}{about}"))
         if by not in (USER, self._store.config.owner) and f"{MEMBER}{by}" not in above:
             raise BudgetInvalid(f"{by!r} is not above {about!r}", remedy="ask its superior, or the owner")
+        self._store.limited = True
         await self._end(found)
 
     def _above(self, tx: Transaction, member: str, holder: str) -> _Chain:
@@ -474,14 +475,14 @@ class Budgets:
         self._fresh = False
 
         def work(tx: Transaction) -> list[RoleMessage]:
-            reached = {row[3] for row in tx.execute(_HELD, (self._workspace,))}
+            reached = self._reached(tx)
             found = list[RoleMessage]()
             for holder, member, body in tx.execute(_ALL_LIMITS, (self._workspace,)):
                 state = self._state(tx, holder, member, limits_of(json.loads(body)))
                 if state.share * 100 >= TOLD:
-                    found.append(self._notice(tx, state, reached=False))
+                    found.append(self._notice(tx, state))
                 if holder in reached:
-                    found.append(self._notice(tx, state, reached=True))
+                    found.append(self._notice(tx, state, reached[holder]))
             return [each for each in found if letter_of(tx, self._workspace, each.id) is None]
 
         def send(tx: Transaction, messages: Sequence[RoleMessage]) -> None:
@@ -492,15 +493,24 @@ class Budgets:
         if messages := await self._store.read(work):
             await self._store.transact(lambda tx: send(tx, messages))
 
-    def _notice(self, tx: Transaction, state: BudgetState, *, reached: bool) -> RoleMessage:
+    def _reached(self, tx: Transaction) -> dict[str, str]:
+        """The holders that are reached, each with the work that waits longest for it."""
+        found = dict[str, str]()
+        for work, member, case, _, needs, _ in tx.execute(_HELD, (self._workspace,)):
+            lacks = self._lacks(tx, self._chain(tx, member, case), Amounts(*json.loads(needs)))
+            if lacks is not None:
+                found.setdefault(lacks[0], work)
+        return found
+
+    def _notice(self, tx: Transaction, state: BudgetState, waits: str = "") -> RoleMessage:
         """The message to the one above a holder, the same one in a window until the limits change."""
         limits = state.limits or MemberLimits()
         span, _ = window(limits.period, self._store.clock.now())
         member = one_member(tx, self._workspace, state.member) if state.member else None
         above = [] if member is None else [one_member(tx, self._workspace, each) for each in _superiors(member.spec)]
         told = next((each.id for each in above if each is not None and each.life.status not in _FINAL), USER)
-        id_ = f"budget.{digest([state.holder, span, limits.to_json(), reached], length=24)}"
-        what = "is reached, and its work waits" if reached else f"is used to {state.share:.0%}"
+        id_ = f"budget.{digest([state.holder, span, limits.to_json(), waits != ''], length=24)}"
+        what = f"is reached, and {waits} waits" if waits else f"is used to {state.share:.0%}"
         text = f"From the system: The budget of {state.holder.strip()} {what}: {state.to_text()}."
         payload = {"budget": state.holder, "remedy": "extend it, end the work that waits, or wait for its next period"}
         return RoleMessage(id=id_, type="notification", from_id=ROOT, to_id=told, content=text, payload=payload)

@@ -28,6 +28,7 @@ from ..harness.yaml import LONGEST
 from ..role_resolution.role import refuses_texts
 from .capability import Members
 from .data.brief import Language
+from .data.limits import MemberLimits
 from .data.roles import (
     SOUL_FILE,
     Authority,
@@ -134,6 +135,7 @@ class AutonomousRole:
     routes: Sequence[Route] = ()
     language: Language | None = None
     untrusted: Sequence[str] = ()
+    limits: MemberLimits | None = None
 
     def __init__(
         self,

@@ -23,10 +23,10 @@ class BudgetExtendArguments(WorkspaceArguments):
     """Arguments of `budget_extend`."""
 
     member: Label = Field(description="the member; `brief ID` and `case ID` are the other holders", examples=["cro"])
-    turns: int | None = Field(default=None, ge=0, description="turns; null is no limit")
-    calls: int | None = Field(default=None, ge=0, description="calls of models; null is no limit")
-    tokens: int | None = Field(default=None, ge=0, description="tokens of models; null is no limit")
-    cost: float | None = Field(default=None, ge=0, description="US dollars; null is no limit")
+    turns: int | None = Field(default=None, ge=0, description="turns; null: any number")
+    calls: int | None = Field(default=None, ge=0, description="calls of models; null: any number")
+    tokens: int | None = Field(default=None, ge=0, description="tokens of models; null: any number")
+    cost: float | None = Field(default=None, ge=0, description="US dollars; null: any number")
     period: Period = Field(default="life", description="how long the limits hold before they begin again, in UTC")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from datetime import datetime, timedelta
 from typing import Any, Final, Literal, NamedTuple, get_args
@@ -40,6 +40,8 @@ class Amounts(NamedTuple):
 
 _PUT: Final = """INSERT INTO wa_limit(workspace, holder, member, limits) VALUES(?, ?, ?, ?)
                  ON CONFLICT(workspace, holder) DO UPDATE SET limits=excluded.limits"""
+_ANY: Final = "SELECT 1 FROM wa_limit WHERE workspace=? LIMIT 1"
+_NOT_USED: Final = "DELETE FROM wa_budget WHERE workspace=? AND holder=?"
 _NO_LIMITS: Final = "DELETE FROM wa_limit WHERE workspace=? AND holder=?"
 
 KINDS: Final = Amounts._fields
@@ -154,3 +156,11 @@ def put_limits(tx: Transaction, workspace: str, holder: str, limits: MemberLimit
         tx.execute(_NO_LIMITS, (workspace, holder))
     else:
         tx.execute(_PUT, (workspace, holder, member, canonical_json(limits.to_json())))
+
+
+def drop_limits(tx: Transaction, workspace: str, holders: Iterable[str]) -> None:
+    """Remove the limits of briefs and cases that are no longer kept, with what was counted for them."""
+    if tx.execute(_ANY, (workspace,)):
+        for each in holders:
+            tx.execute(_NO_LIMITS, (workspace, each))
+            tx.execute(_NOT_USED, (workspace, each))

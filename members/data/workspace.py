@@ -429,6 +429,12 @@ class WorkspaceConfig:
         object.__setattr__(self, "people", items("people", self.people, Participant))
         self._check_members()
 
+    @property
+    def has_limits(self) -> bool:
+        """Whether one of its members or templates has limits (A16)."""
+        limits = [*(each.limits for each in self.roles), *(each.limits for each in self.role_templates.values())]
+        return any(each is not None for each in limits)
+
     def _check_members(self) -> None:
         strange = [each.role_id for each in self.roles if each.workspace != self.id]
         if strange:

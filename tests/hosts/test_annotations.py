@@ -84,10 +84,10 @@ async def peopled(place: Path, workspace: str) -> None:
         for tool in ("society_approve", "society_reject"):
             draft = least_arguments(TOOLS[tool].arguments.model_json_schema())["member"]
             await society.members.queue_spawn(spec_of(draft, workspace=workspace))
-        await society.budgets.extend(MEMBER, MemberLimits(turns=0))
+        await society.join(spec_of("idle", workspace=workspace, limits=MemberLimits(turns=0)))
         over = least_arguments(TOOLS["budget_end"].arguments.model_json_schema())["work"]
-        letter = await society.mail.send("root", MEMBER, "Go.", message_id=over, payload={"reason": "Work."})
-        await society.budgets.hold(over, MEMBER, letter.case)
+        letter = await society.mail.send("root", "idle", "Go.", message_id=over, payload={"reason": "Work."})
+        await society.budgets.hold(over, "idle", letter.case)
         for tool in ("draft_approve", "draft_reject"):
             draft = least_arguments(TOOLS[tool].arguments.model_json_schema())["draft"]
             await society.drafts.propose(proposed("root", tool, "You are kind."), draft_id=draft)
