@@ -178,6 +178,15 @@ class Purse(Protocol):
         """
         ...
 
+    async def spend(self, tokens: int, *, model: str) -> None:
+        """Count what a model call used whose most is not known before it, such as that of a chat model of LangChain.
+
+        Raises:
+            BudgetReached: Nothing is left, so no further call must be made. It is counted.
+            BudgetInvalid: There is a limit in dollars, and no price.
+        """
+        ...
+
 
 def summed(counts: Iterable[int | None]) -> int | None:
     """The sum; None if one of the counts is None."""

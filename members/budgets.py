@@ -552,7 +552,7 @@ class Budgets:
         chain, (tokens, cost) = self._chain(tx, member, case), bound
         if not chain:
             return False
-        if cost is None and any(each is not None and each.cost is not None for each in chain.values()):
+        if cost is None and _in_dollars(chain):
             raise no_price(member, model)
         if conversation_of(scope.thread or "") != scope.thread:
             work = ""  # what runs in the background can end after the turn that it rides on, and returns its own
@@ -565,6 +565,30 @@ class Budgets:
         self._take(tx, id_, work, member, chain, most, returned=most)
         tx.execute(_LET_GO, (self._workspace, work))
         return True
+
+    async def spend(self, scope: Scope, member: str, tokens: int, model: str) -> None:
+        """Count a model call of a turn that is over and was not reserved; see `Purse.spend`."""
+
+        def work(tx: Transaction) -> BudgetReached | None:
+            self._lock(tx)
+            work, case = self._work(tx, scope, member)
+            chain = self._chain(tx, member, case)
+            if _in_dollars(chain):
+                raise no_price(member, model)
+            for debit in _debits(self, chain):
+                self._add(tx, [debit], Amounts(0, 1, tokens))
+            self._fresh = True
+            needs = Amounts(0, 1, 1)
+            refused = self._lacks(tx, chain, needs)
+            if refused is None:
+                return None
+            if work and conversation_of(scope.thread or "") == scope.thread:
+                self._note_held(tx, work, member, case, refused, needs)
+            return _reached(refused, chain)
+
+        reached, _ = await uninterrupted(self._store.database.transact(work))
+        if reached is not None:
+            raise reached
 
     async def _settle(self, id_: str, used: Amounts) -> None:
         def work(tx: Transaction) -> None:
@@ -602,6 +626,10 @@ class TurnPurse:
         """See `core.Purse`."""
         return await self._budgets.reserve(self._scope, self._member, (tokens, cost), model)
 
+    async def spend(self, tokens: int, *, model: str) -> None:
+        """See `core.Purse`."""
+        await self._budgets.spend(self._scope, self._member, tokens, model)
+
 
 def no_price(whose: str, model: str) -> BudgetInvalid:
     """The error of a limit in dollars for a model whose calls have no known price."""
@@ -614,6 +642,10 @@ def no_price(whose: str, model: str) -> BudgetInvalid:
 def _superiors(spec: RoleSpec) -> list[str]:
     """The members directly above one: whom it reports to, and its parent."""
     return [*dict.fromkeys(each for each in (spec.reports_to, spec.parent_role_id) if each)]
+
+
+def _in_dollars(chain: _Chain) -> bool:
+    return any(each is not None and each.cost is not None for each in chain.values())
 
 
 def _debits(budgets: Budgets, chain: _Chain) -> list[_Debit]:

@@ -11,7 +11,7 @@ from support.databases import Engine, made, on_every_database, storage_of
 from support.role_specs import BRIEF, spec_of, template_of, workspace_of
 from support.society import APPROVED, delivered, doing, send, who_of
 from worldagent import Policy, Rule, Worker, WorldAgent
-from worldagent.core.errors import BudgetInvalid, InvalidArgument
+from worldagent.core.errors import BudgetInvalid, BudgetReached, InvalidArgument
 from worldagent.harness.gate import Predicate
 from worldagent.harness.limits import Limits
 from worldagent.members import (
@@ -23,6 +23,7 @@ from worldagent.members import (
     WorkspaceConfig,
     case_of,
 )
+from worldagent.members.data.accounts import scope_of
 from worldagent.members.data.roles import TrustProfile
 from worldagent.members.workers import worker_of
 from worldagent.members.workspace_file import read_workspace
@@ -285,6 +286,21 @@ async def test_a_superior_extends_and_ends_with_its_functions(tmp_path: Path) ->
         assert (calls_of(lm), (await agent.society.budgets.of("ada")).limits) == (2, MemberLimits(turns=2))
         await ask(agent, message_id="third")
         assert (await agent.society.budgets.held(), calls_of(lm)) == ((), 2)
+
+
+async def test_a_call_that_could_not_be_reserved_is_counted_and_no_further_one_is_made(tmp_path: Path) -> None:
+    society = team(cro=MemberLimits(tokens=10), ada=MemberLimits(tokens=5))
+    async with scripted_agent(tmp_path, ScriptedLM(fine), society=society, policy=APPROVED) as agent:
+        await agent.society.members.member("novel", "ada")
+        purse = agent.society.budgets.purse(scope_of("novel", "ada"))
+        assert purse is not None
+        await purse.spend(4, model="sea-1")
+        with pytest.raises(BudgetReached, match="'member ada' is reached"):
+            await purse.spend(8, model="sea-1")
+        assert [each.used["tokens"] for each in await agent.society.budgets.list()] == [12, 12]
+        await agent.society.budgets.extend("cro", MemberLimits(tokens=99, cost=1))
+        with pytest.raises(BudgetInvalid, match="'sea-1' has no known price"):
+            await purse.spend(1, model="sea-1")
 
 
 async def test_a_turn_on_a_message_has_its_own_time(tmp_path: Path) -> None:

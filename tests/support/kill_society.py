@@ -375,7 +375,7 @@ def _outcome(home: Path) -> dict[str, list[str]]:
     mail, effects = defaultdict[str, list[str]](list), defaultdict[str, list[str]](list)
     query = "SELECT sender, receiver, kind, content, payload, chain FROM wa_mail ORDER BY place"
     for sender, receiver, *told in rows_of(home, query):
-        notice = told[1].partition(" is used to ")[0].partition(" waits: ")[0]
+        notice = told[1].partition(" is used to ")[0].partition(", and ")[0]
         # What a notice about a budget says of calls and tokens has those that were under way at a kill at their bound.
         mail[f"{sender} to {receiver}"].append(notice if "The budget of" in notice else str(told))
     for line in lines(home / _EFFECTS):
