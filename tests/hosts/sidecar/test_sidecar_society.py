@@ -149,6 +149,9 @@ async def test_only_the_owner_and_operators_see_and_change_what_members_know(tmp
         "society_feedback": {"episode": "e1", "feedback": "good"},
         "event_post": {"event": "e1", "type": "lead.created", "domain": "revenue"},
         "event_list": {},
+        "budget_list": {},
+        "budget_extend": {"member": "cro", "turns": 5},
+        "budget_end": {"work": "msg_over"},
     }
     async with (
         served(sidecar) as url,
@@ -220,6 +223,9 @@ async def test_an_agent_without_a_society_says_so(tmp_path: Path) -> None:
         "society_feedback": {"episode": "e1", "feedback": "good"},
         "event_post": {"event": "e1", "type": "lead.created", "domain": "revenue"},
         "event_list": {},
+        "budget_list": {},
+        "budget_extend": {"member": "cro", "turns": 5},
+        "budget_end": {"work": "msg_over"},
     }
     async with (
         served(Sidecar(agents(tmp_path, lm=answering()), tokens=KNOWN)) as url,
