@@ -6,7 +6,7 @@ Modules: `errors`, `events`, `files`, `generation`, `pauses`, `validation`.
 from .clock import Clock, SystemClock, utc_text
 from .embedder import Embedder
 from .events import CaptureKind, Emitter
-from .generation import ECHO_RUN, ModelUsage, summed
+from .generation import ECHO_RUN, ModelUsage, Purse, summed
 from .scope import ROOT, STORED_TIERS, Scope, Tier, check_id
 from .validation import canonical_json, digest, new_id
 
@@ -19,6 +19,7 @@ __all__ = [
     "Embedder",
     "Emitter",
     "ModelUsage",
+    "Purse",
     "Scope",
     "SystemClock",
     "Tier",

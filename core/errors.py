@@ -248,6 +248,10 @@ class LimitReached(ModelFacing):
     """A limit on calls, tokens, cost or time is used up; the text says which limit and whose it is."""
 
 
+class BudgetReached(LimitReached):
+    """A budget of members is used up: the work waits until it is extended, its period is over, or it is ended (A16)."""
+
+
 # --- for the host -----------------------------------------------------------------------------------------------------
 
 
@@ -439,6 +443,10 @@ class VersionTooOld(GraphChanged):
 
 class InvalidArgument(UsageError):
     """An argument has the wrong type or value; the text names it."""
+
+
+class BudgetInvalid(InvalidArgument):
+    """Limits of members are invalid, wider than those above them, or in dollars without a known price (A16)."""
 
 
 class SettingsInvalid(UsageError):

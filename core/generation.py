@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
 from pydantic_core import PydanticCustomError
@@ -153,6 +153,39 @@ class ModelUsage:
             cost=None if self.cost is None or other.cost is None else self.cost + other.cost,
             service_calls=self.service_calls + other.service_calls,
         )
+
+
+class Purse(Protocol):
+    """Pays for model calls from a budget that others share (A16)."""
+
+    async def reserve(
+        self, tokens: int, cost: float | None, *, model: str
+    ) -> Callable[[tuple[int, float] | None], Awaitable[None]]:
+        """Reserve the most that one model call can use, before it is made.
+
+        Args:
+            tokens: The most tokens.
+            cost: The most US dollars; None if the model has no known price.
+            model: The name of the model, for errors.
+
+        Returns:
+            What is called with the tokens and the cost that the call used once it is over, or with None if they are not
+            known: then they stay reserved.
+
+        Raises:
+            BudgetReached: It is more than is left, and the call must not be made.
+            BudgetInvalid: There is a limit in dollars, and no price.
+        """
+        ...
+
+    async def spend(self, tokens: int, *, model: str) -> None:
+        """Count what a model call used whose most is not known before it, such as that of a chat model of LangChain.
+
+        Raises:
+            BudgetReached: Nothing is left, so no further call must be made. It is counted.
+            BudgetInvalid: There is a limit in dollars, and no price.
+        """
+        ...
 
 
 def summed(counts: Iterable[int | None]) -> int | None:

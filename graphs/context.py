@@ -330,6 +330,7 @@ class TurnContext:
             waiting=wait,
             before=budget.check,
             after=budget.settle,
+            purse=budget.ledger.purse,
             watch=Watch(seen, self.hide_roles) if seen else None,
         )
         if step is None or self.stream == "none":

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from .capability import Members
     from .cases import Case, CaseStep, case_of
     from .data.brief import InterfaceSpec, TaskBrief
+    from .data.limits import MemberLimits
     from .data.remote import RemoteAgent
     from .data.roles import AuthorityConfig, KeyResult, Objective, RoleSpec, Route
     from .data.workspace import Event, RoleTemplate, WorkspaceConfig, WorkspacePolicy
@@ -38,6 +39,7 @@ __all__ = [
     "InterfaceSpec",
     "KeyResult",
     "Letter",
+    "MemberLimits",
     "Members",
     "Objective",
     "RemoteAgent",
@@ -64,6 +66,7 @@ __getattr__ = lazy(
         ".cases": "Case CaseStep case_of",
         ".data.brief": "InterfaceSpec TaskBrief",
         ".data.remote": "RemoteAgent",
+        ".data.limits": "MemberLimits",
         ".data.roles": "AuthorityConfig KeyResult Objective RoleSpec Route",
         ".data.workspace": "Event RoleTemplate WorkspaceConfig WorkspacePolicy",
         ".functions": "SEND_RULES",

@@ -15,11 +15,12 @@ from ..core.capability import Capability, Runtime
 from ..core.errors import InvalidArgument, UnknownMember
 from ..core.events import TurnEnded, TurnStarted
 from ..harness import Function
-from .data.accounts import reader_of
+from .budgets import no_price
 from .data.store import Notice, Refusal, emit_notices
 from .data.workspace import Event, WorkspaceConfig
 from .functions import SocietyFunctions
 from .life.aging import prune_members
+from .life.reading import reader_of
 from .mail.wakeups import wakeups_of
 from .society import Society
 from .workers import MemberWorkers
@@ -88,6 +89,8 @@ class Members(Capability[Society]):
 
         async def bootstrap() -> None:
             await society.bootstrap()
+            _check_prices(self.config, agent.parts)
+            agent.parts.usage.purse = society.budgets.purse
 
         agent.opened[WORKERS], agent.operators = workers, True
         hooks.readers.append(partial(reader_of, society))
@@ -100,6 +103,20 @@ class Members(Capability[Society]):
         hooks.started.append(bootstrap)
         async with aclosing(society):
             yield society
+
+
+def _check_prices(config: WorkspaceConfig, parts: RunnerParts) -> None:
+    """Refuse limits in dollars, before any work begins, if the agent's model has no known price (A16).
+
+    Raises:
+        BudgetInvalid: It has none.
+    """
+    all_limits = {each.role_id: each.limits for each in config.roles}
+    all_limits |= {id_: each.limits for id_, each in config.role_templates.items()}
+    caller = parts.engine.services.caller
+    for id_, limits in all_limits.items():
+        if limits is not None and limits.cost is not None and caller.cost_of(1, 1) is None:
+            raise no_price(id_, caller.connection.name)
 
 
 def _trace(parts: RunnerParts, workspace: str, notices: Sequence[Notice]) -> None:

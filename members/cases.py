@@ -33,7 +33,7 @@ from .society import Society
 if TYPE_CHECKING:
     from ..agent import WorldAgent
 
-StepKind = Literal["event", "decision", "message", "spawn", "turn", "call"]
+StepKind = Literal["event", "decision", "message", "spawn", "turn", "call", "budget"]
 
 MAX_MESSAGES: Final = 1000
 """How many messages of a case are shown, the oldest ones."""
@@ -191,6 +191,11 @@ class _Trail:
             self._add_letter(letter)
             scope = scope_of(workspace, letter.message.to_id)
             await self._add_turn_of(scope, letter.message.id, letter.message.to_id)
+        for held in await self._society.budgets.held():
+            if held.case == case:
+                what, why = f"waits with {held.work}", f"the budget of {held.holder} is reached"
+                step = CaseStep(at=held.since, kind="budget", who=held.member, what=what, why=why, id=held.work)
+                self._steps.append(step)
         steps = sorted(self._steps, key=lambda each: each.at)  # of the same time, in the order in which they are found
         cut = len(letters) > MAX_MESSAGES
         return Case(id=case, steps=tuple(steps), costs=self._costs, open=self._open, cut=cut)

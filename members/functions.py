@@ -27,6 +27,7 @@ from ..memory.entries.recall import RECALL
 from ..memory.entries.words import words_of
 from .data.accounts import case_of_turn, on_messages, scope_of
 from .data.brief import Language, TaskBrief, interface_of
+from .data.limits import Period
 from .data.roles import ROOT, Participant, goals_text
 from .data.store import emit_notices
 from .data.workspace import RoleTemplate, RoleTemplateDraft, WorkspaceConfig
@@ -49,6 +50,11 @@ ASK_MEMBERS: Final = "ask_members"
 SPAWN: Final = "spawn_agent"
 CONTACTS: Final = "list_contacts"
 CREATE: Final = "create_role"
+EXTEND: Final = "extend_budget"
+END_WORK: Final = "end_work"
+BUDGETS: Final = (EXTEND, END_WORK)
+"""The functions of members where the workspace's definitions have limits (A16)."""
+
 FUNCTIONS: Final = (SEND, REQUEST, ASK_GROUP, SPAWN, CONTACTS, CREATE)
 
 GOALS: Final = "check_goals"
@@ -88,6 +94,8 @@ _MAX_MARK: Final = 200  # characters, as of an id
 _RECORDED: Final = "You are in testing: the message to {} is recorded, and it is not delivered."
 _CONTACTS: Final = f"List your contacts, and how they want to be asked; {MAX_SHOWN} at most, so search among many."
 _REQUEST: Final = "Ask a contact something and wait for its reply, in the middle of your work."
+_EXTEND: Final = "Replace the limits of a member below you, within what is left of your own budget."
+_END_WORK: Final = "End work of a member below you that waits because a budget is reached."
 _ASKED: Final = "Ask the members of a group that ask_group has chosen, and wait once for their answers."
 _GROUP: Final = (
     f"Ask several contacts the same, {MAX_GROUP} at most, and wait once for their answers: name `members`, or the"
@@ -143,6 +151,8 @@ class SocietyFunctions:
             # It chooses the members, for which its caller then calls `ask_members`: who approves that sees them all.
             replace(flow(name=ASK_GROUP, description=_GROUP, risk="read_only")(self._ask_group), calls_as_caller=True),
             flow(name=CONTACTS, description=_CONTACTS)(self._contacts),
+            flow(name=EXTEND, description=_EXTEND, risk="write", offered=False)(self._extend),
+            flow(name=END_WORK, description=_END_WORK, risk="write", offered=False)(self._end_work),
             flow(name=CREATE, description="Propose a role template to a person.")(self._create),
             *ambient_functions(self._opened),
         )
@@ -294,6 +304,39 @@ class SocietyFunctions:
         found: dict[str, Any] = await wait_for_replies(ctx, [*asked], gather, quorum=least, seconds=deadline)
         ctx.gate.mark(*found.pop("marks"))
         return found
+
+    async def _extend(
+        self,
+        ctx: CallContext,
+        member: str,
+        turns: int | None = None,
+        calls: int | None = None,
+        tokens: int | None = None,
+        cost: float | None = None,
+        period: Period = "life",
+    ) -> str:
+        """Replace limits.
+
+        Args:
+            member: The id of the member.
+            turns: Turns; each limit that you omit is none.
+            calls: Calls of models.
+            tokens: Tokens of models.
+            cost: US dollars.
+            period: How long they hold before they begin again.
+        """
+        given = {"turns": turns, "calls": calls, "tokens": tokens, "cost": cost, "period": period}
+        extending = self._society().budgets.extend(member, given, by=ctx.on_behalf_of)
+        return f"{member}: {(await _refused_as(ParamsInvalid, extending)).to_text()}"
+
+    async def _end_work(self, ctx: CallContext, work: str) -> str:
+        """End work that waits.
+
+        Args:
+            work: The id of the message or the event.
+        """
+        await _refused_as(ParamsInvalid, self._society().budgets.end(work, by=ctx.on_behalf_of))
+        return f"{work} was ended."
 
     async def _spawn(
         self, ctx: CallContext, template: str, params: dict[str, str], brief: dict[str, Any] | None = None

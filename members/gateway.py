@@ -25,6 +25,7 @@ from ..agent.turns import Turn
 from ..core import Emitter, Scope
 from ..core.errors import (
     AlreadyAnswered,
+    BudgetReached,
     CallRefused,
     GraphChanged,
     HostError,
@@ -156,6 +157,7 @@ class Gateway:
                 fresh.add(letter.message.id)
                 todo.append(self._delivered(letter))
         events, *done = await asyncio.gather(self._events.run(), self._remotes.tend(), *todo)
+        await self._society.budgets.tell()
         return events + sum(done), fresh
 
     async def _replies(self) -> dict[Scope, dict[str, Reply]]:
@@ -241,6 +243,7 @@ class Gateway:
         """Begin what waits, unless it runs here or in another process. A turn does not keep others from beginning."""
         await self._upkeep.run()
         await self._look_for_stalls()
+        await self._society.budgets.tell()
         most = MAX_HEADS + len(self._running) + len(self._held)
         now = inside(self._agent).clock.monotonic()
         if now - self._polled >= self._poll:
@@ -273,6 +276,7 @@ class Gateway:
         self._looked = agent.clock.monotonic()
         await society.board.expire()
         self.stalls = await society.stalls()
+        await society.budgets.sweep()
         scope = Scope(workspace=self._agent.workspace, account=society.config.owner)
         for stall in self.stalls:
             if stall.id not in self._told and await society.mail.tell_owner(stall.as_message()):
@@ -316,6 +320,8 @@ class Gateway:
                 await cancel_turn(self._agent, receiver, letter.message.id)
                 await self._society.mail.ended(letter.message.id)
                 return True
+            if await self._society.budgets.waits(letter.message.id):
+                return False
             try:
                 if receiver != ROOT:
                     member = await workers_of(self._agent).enlist(receiver)
@@ -364,6 +370,10 @@ class Gateway:
                 return await self._is_stale(self._thread_of(letter.message.to_id, None, ()).scope)
             case GraphChanged():
                 return await self._stuck(letter, error)
+            case BudgetReached():  # it goes on once the budget is extended or begins again
+                _LOG.warning("the message %s waits for a budget: %s", letter.message.id, error)
+                await self._society.budgets.hold(letter.message.id, letter.message.to_id, letter.case)
+                return False
             case HostError() if error.retryable:
                 _LOG.warning("the message %s is delivered again later: %s", letter.message.id, error.code)
                 return False

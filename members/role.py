@@ -28,6 +28,7 @@ from ..harness.yaml import LONGEST
 from ..role_resolution.role import refuses_texts
 from .capability import Members
 from .data.brief import Language
+from .data.limits import MemberLimits
 from .data.remote import RemoteAgent
 from .data.roles import (
     SOUL_FILE,
@@ -136,6 +137,7 @@ class AutonomousRole:
     language: Language | None = None
     untrusted: Sequence[str] = ()
     remote: RemoteAgent | None = None
+    limits: MemberLimits | None = None
 
     def __init__(
         self,

@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..core import Clock, check_id, new_id
 from ..core.checks import check_number, check_text, check_texts, items
-from ..core.errors import BriefInvalid, InvalidArgument, LifecycleError, RoleExists, SpawnForbidden
+from ..core.errors import BriefInvalid, BudgetReached, InvalidArgument, LifecycleError, RoleExists, SpawnForbidden
 from ..core.validation import check_integer
 from ..storage import Database, Transaction
 from .board import Board
+from .budgets import Budgets, HeldWork
 from .data.brief import Collaborator, InterfaceSpec, TaskBrief
 from .data.identity import mistakable
 from .data.roles import RESERVED, ROOT, USER, Participant, RoleSpec, RoleStatus, check_kind
 from .data.store import Notify, WorkspaceStore
 from .data.workspace import RoleTemplate, WorkspaceConfig, circle_of
-from .events.events import Events, PostedEvent, open_events
+from .events.events import MAX_EVENTS, Events, PostedEvent, open_events
 from .life.drafts import Drafts, check_no_draft, put_template, stored_template, stored_templates
 from .life.lives import (
     HUMAN_DECISION,
@@ -92,6 +93,7 @@ class Society:
         outcomes: What members did, and the trust that follows.
         events: What happened, and what members decided about it.
         offers: What callers over A2A asked of members.
+        budgets: What members can use, and what they have used.
     """
 
     def __init__(
@@ -109,14 +111,15 @@ class Society:
         self._threads = threads
         self._store = WorkspaceStore(config, database, clock, notify=notify, wakeups=wakeups)
         self._rules = MessageRules(self._store)
-        self.mail = Mailroom(self._store, self._rules)
+        self.budgets = Budgets(self._store, self._end_held)
+        self.mail = Mailroom(self._store, self._rules, self.budgets)
         self.board = Board(self._store, self._rules, self.mail)
         self.members = MemberRegistry(self._store, is_taken)
         self.contacts = ContactRegistry(self._store)
         self.drafts = Drafts(self._store)
         self.recommendations = Recommendations(self._store)
         self.outcomes = Outcomes(database, config.id, self._store.clock)
-        self.events = Events(self._store)
+        self.events = Events(self._store, self.budgets)
         self.offers = Offers(self._store, self._rules, self.mail, self.members)
 
     if not TYPE_CHECKING:
@@ -145,6 +148,18 @@ class Society:
         """
         policy, now = self.config.policy, self._store.clock.now()
         return find_stalls(await self._store.read(lambda tx: look(tx, self.config.id, policy, now)), policy)
+
+    async def _end_held(self, held: HeldWork) -> None:
+        """End work that waits because a budget is reached."""
+        error = BudgetReached(
+            f"the work was ended because the budget of {held.holder!r} is reached", remedy="extend it, and ask again"
+        )
+        _, events = await self.queue(held.member, most=MAX_EVENTS)
+        found = [each for each in events if each.case == held.work]
+        for posted in found:
+            await self.events.settle(posted.event.id, "cancelled", code=error.code)
+        if not found:
+            await self.mail.ended(held.work, error)
 
     # --- members ------------------------------------------------------------------------------------------------------
 

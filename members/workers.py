@@ -13,9 +13,10 @@ from ..core import digest
 from ..core.validation import ClosedModel
 from ..harness import Function, Worker
 from ..harness.gate import Ceiling
+from ..harness.limits import Limits
 from .data.roles import AUTHORITIES, Authority, RoleStatus, TrustProfile
 from .data.workspace import RoleTemplate, WorkspaceConfig
-from .functions import AMBIENT, ASK_MEMBERS, FUNCTIONS, SPAWN, prompts
+from .functions import AMBIENT, ASK_MEMBERS, BUDGETS, FUNCTIONS, SPAWN, prompts
 from .life.members import LIVE, Member
 from .society import Society
 
@@ -54,10 +55,11 @@ def worker_of(member: Member, config: WorkspaceConfig, usable: Sequence[RoleTemp
     """
     own = member.spec.language
     told = prompts(own or config.language, usable)
-    listed: dict[str, Authority] = dict.fromkeys((*FUNCTIONS, ASK_MEMBERS), "autonomous")
+    own_functions = (*FUNCTIONS, *BUDGETS) if config.has_limits else FUNCTIONS
+    listed: dict[str, Authority] = dict.fromkeys((*own_functions, ASK_MEMBERS), "autonomous")
     for level in AUTHORITIES:
         listed |= dict.fromkeys(getattr(member.spec.authority, level), level)
-    reached = (*FUNCTIONS, *member.spec.operator_ids)
+    reached = (*own_functions, *member.spec.operator_ids)
     return Worker(
         member.id,
         member.spec.soul,
@@ -72,6 +74,7 @@ def worker_of(member: Member, config: WorkspaceConfig, usable: Sequence[RoleTemp
         ),
         descriptions=told if own not in (None, config.language) else {SPAWN: told[SPAWN]},
         memory=True,
+        limits=Limits() if member.spec.limits is None else Limits(seconds=member.spec.limits.seconds),
         variant=digest(member.spec.soul),  # a turn that waits keeps the soul that it began with (A13)
         offered=False,
     )

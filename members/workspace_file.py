@@ -134,6 +134,7 @@ def _read(file: Path, data: bytes | str, folder: Path | None) -> WorkspaceFile:
     if config is None:
         return WorkspaceFile(path=file, config=None, problems=reader.reported())
     warnings = (*_mistaken(config, document), *_exposed(config, document), *_too_wide(config, document))
+    warnings += (*_wider(config, document),)
     hints = (*_unreached(config, document),)
     return WorkspaceFile(path=file, config=config, warnings=warnings, hints=hints)
 
@@ -447,6 +448,19 @@ def _too_wide(config: WorkspaceConfig, document: YamlDocument[WorkspaceInvalid])
                 )
 
 
+def _wider(config: WorkspaceConfig, document: YamlDocument[WorkspaceInvalid]) -> Iterator[WorkspaceInvalid]:
+    """A warning for each member whose limits are wider than those of the member that it reports to (A16)."""
+    known = {each.role_id: each for each in config.roles}
+    for place, role in enumerate(config.roles):
+        above = known.get(role.reports_to)
+        if role.limits is not None and above is not None and role.limits.within(above.limits) != role.limits:
+            yield document.invalid(
+                f"the limits of {role.role_id!r} are wider than those of {above.role_id!r}, which it reports to",
+                "both hold, so lower the ones or raise the others",
+                *("roles", place, "limits"),
+            )
+
+
 def _lacking(template: RoleTemplate, above: RoleSpec | RoleTemplate) -> Iterator[tuple[str, str]]:
     """What a template grants and the one above does not, by the field of the template."""
     cut = template.authority.within(above.authority)
@@ -459,6 +473,8 @@ def _lacking(template: RoleTemplate, above: RoleSpec | RoleTemplate) -> Iterator
         yield "operator_ids", ", ".join(operators)
     own, limit = template.clearance or ClearanceProfile(), above.clearance or ClearanceProfile()
     less = own.within(limit)
+    if template.limits is not None and template.limits.within(above.limits) != template.limits:
+        yield "limits", "more than its own budget"
     domains = [each for each in (*own.domains, *limit.domains) if less.of(each) != own.of(each)]
     if domains or less.default != own.default:
         yield "clearance", ", ".join(dict.fromkeys(domains)) or "default"

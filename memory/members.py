@@ -289,5 +289,48 @@ SOCIETY: Final = Schema(
                  PRIMARY KEY(workspace, brief, needs))""",
             "CREATE INDEX wa_brief_needed ON wa_brief_after(workspace, needs, brief)",
         ),
+        (
+            # Budgets (A16). A holder is a member, a brief or a case. What is counted is what was spent and what is
+            # reserved, by windows of the holder's period; costs are in billionths of a dollar.
+            """CREATE TABLE wa_limit(
+                 workspace TEXT NOT NULL,
+                 holder TEXT NOT NULL,
+                 member TEXT NOT NULL,
+                 limits TEXT NOT NULL,
+                 PRIMARY KEY(workspace, holder))""",
+            """CREATE TABLE wa_budget(
+                 workspace TEXT NOT NULL,
+                 holder TEXT NOT NULL,
+                 span TEXT NOT NULL,
+                 turns BIGINT NOT NULL,
+                 calls BIGINT NOT NULL,
+                 tokens BIGINT NOT NULL,
+                 cost BIGINT NOT NULL,
+                 PRIMARY KEY(workspace, holder, span))""",
+            # What is reserved, and where it is counted: for a model call under way, or the share of a dispatch.
+            """CREATE TABLE wa_reserved(
+                 workspace TEXT NOT NULL,
+                 id TEXT NOT NULL,
+                 work TEXT NOT NULL,
+                 member TEXT NOT NULL,
+                 debits TEXT NOT NULL,
+                 turns BIGINT NOT NULL,
+                 calls BIGINT NOT NULL,
+                 tokens BIGINT NOT NULL,
+                 cost BIGINT NOT NULL,
+                 at DOUBLE PRECISION NOT NULL,
+                 PRIMARY KEY(workspace, id))""",
+            "CREATE INDEX wa_reserved_work ON wa_reserved(workspace, work)",
+            # Work that waits because a budget is reached.
+            """CREATE TABLE wa_held(
+                 workspace TEXT NOT NULL,
+                 work TEXT NOT NULL,
+                 member TEXT NOT NULL,
+                 case_id TEXT NOT NULL,
+                 holder TEXT NOT NULL,
+                 needs TEXT NOT NULL,
+                 since DOUBLE PRECISION NOT NULL,
+                 PRIMARY KEY(workspace, work))""",
+        ),
     ),
 )

@@ -25,7 +25,7 @@ import dspy
 from dspy.lm15 import CacheConfig, Message
 from pydantic import BaseModel
 
-from ..core import ModelUsage, digest
+from ..core import ModelUsage, Purse, digest
 from ..core.errors import (
     ModelNotConfigured,
     ModelRateLimited,
@@ -43,13 +43,13 @@ from .disclosure import RoleGuard
 from .dspy_log import redirected
 from .echo import Hidden
 from .engines.classification import ToolsRefused, classify, is_written_call, refuses_form, tools_refused
-from .engines.connect import ModelConnection, connect_model
+from .engines.connect import ModelConnection, connect_model, highest_cost, most_received
 from .engines.costs import CostTracker, RateLimitWait
 from .engines.providers import is_local, sending
 from .engines.sending import FOUND
 from .forms import Forms, user_follows
 from .matching import in_turns
-from .media import Media, MediaKind
+from .media import MEDIA_FIELDS, Media, MediaKind
 from .programs import Program, RoleFreePredict, adapter_of, fitting_program
 from .signature import describe_role, named, with_media, with_role, without_role
 from .streaming import AnswerStream
@@ -154,6 +154,10 @@ class ModelCaller:
         # The adapter knows where the repeated part ends.
         return CacheConfig(key=key, prefix="history" if hints.mark else None)
 
+    def cost_of(self, sent: int, received: int) -> float | None:
+        """What tokens cost at most, in US dollars; None if the model has no known price."""
+        return highest_cost(self.connection, sent, received)
+
     def schema_of(self, signature: Signature) -> str | None:
         """The schema that a service can be asked to hold answers of a Signature to; None for none."""
         if self.options.schemas == "off":
@@ -210,6 +214,7 @@ class Listener:
         before: Called before every try. An exception is passed on, and the model is not called.
         after: Awaited when the call is over, successful or not.
         watch: Notifies callbacks of the call; None if there are none.
+        purse: Reserves the most that each try can use, before it; None if nothing does.
     """
 
     usage: Callable[..., None] = lambda used, **more: None
@@ -225,6 +230,7 @@ class Listener:
     before: Callable[[], None] = lambda: None
     after: Callable[[], Awaitable[None]] | None = None
     watch: Watch | None = None
+    purse: Purse | None = None
 
 
 async def open_model(
@@ -271,6 +277,8 @@ _UNSAID: Final = ModelUsage(calls=1, input_tokens=None, output_tokens=None, cost
 _SERVED: Final = "service_calls"
 _LONGEST_PAUSE: Final = 5.0  # seconds between two tries
 CHARACTERS_PER_TOKEN: Final = 4  # characters of a token, an estimate
+BYTES_PER_TOKEN: Final = 2  # where the most tokens of a text are estimated
+MEDIA_TOKENS: Final = 4000  # of an image or a file, where the most tokens are estimated
 
 
 class Predictor:
@@ -506,6 +514,31 @@ class _Call(Hidden):
         return self._refused and self._forms.refused(failed)
 
     async def _try(self) -> Answer:
+        purse = self._listener.purse
+        if purse is None:
+            return await self._tried()
+        self._listener.before()
+        settle = await purse.reserve(*self._most(), model=self._caller.connection.name)
+        self._used: tuple[int, float] | None = (0, 0.0)
+        try:
+            return await self._tried()
+        except (asyncio.CancelledError, ModelTimeout):  # the service may have charged all of it
+            self._used = None
+            raise
+        finally:
+            await settle(self._used)
+
+    def _most(self) -> tuple[int, float | None]:
+        """The most tokens that the next try can use, and what they cost at most, if the model has a known price."""
+        predict, connection = self._predictor.predict(roled=self._role is not None), self._caller.connection
+        shown = self._adapter.shown(predict.signature, predict.demos, self._inputs, self._role)
+        texts = (str(shown), str(self._inputs.get(TOOLS) or ""), self._role or "")
+        media = sum(isinstance(each, Media) for name in MEDIA_FIELDS for each in self._inputs.get(name) or ())
+        sent = sum(len(each.encode(errors="replace")) for each in texts) // BYTES_PER_TOKEN + media * MEDIA_TOKENS
+        received = most_received(connection, self._caller.sent)
+        return sent + received, self._caller.cost_of(sent, received)
+
+    async def _tried(self) -> Answer:
         self._refused, self._written, self._unfit = False, False, None
         self._listener.before()
         self._stream = self._open_stream()
@@ -539,6 +572,9 @@ class _Call(Hidden):
             cost = usage.estimated(sent, received)
         name = self._caller.connection.name
         used = replace(used, service_calls=len(self._adapter.served))
+        if self._listener.purse is not None:
+            charged = cost or self._caller.cost_of(sent, received) or 0.0
+            self._used = sent + received, charged
         self._listener.usage(used, model=name, seconds=seconds, tokens=sent + received, cost=cost or 0.0)
 
     def forget(self) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ...core import ROOT, ModelUsage, digest
 from ...core import events as ev
-from ...core.errors import AgentClosed, EventsGone, KeyReused, NothingToResume, WorldAgentError
+from ...core.errors import AgentClosed, BudgetReached, EventsGone, KeyReused, NothingToResume, WorldAgentError
 from ...core.events import TurnEvent
 from ...graphs import TurnRequest
 from ...harness.journal import pause_of
@@ -126,8 +126,9 @@ def _usage(events: Iterable[TurnEvent]) -> TurnUsage:
 
 
 def may_succeed_later(record: TurnRecord) -> bool:
-    """Whether a turn that failed can succeed later without a change."""
-    return record.status == "failed" and WorldAgentError.kind_of(record.code or "").retryable
+    """Whether a turn that failed can succeed later without a change: a budget begins again with its next period."""
+    kind = WorldAgentError.kind_of(record.code or "")
+    return record.status == "failed" and (kind.retryable or kind is BudgetReached)
 
 
 def _error(record: TurnRecord) -> WorldAgentError:

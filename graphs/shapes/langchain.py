@@ -19,7 +19,7 @@ from langchain_core.tools import BaseTool, StructuredTool, ToolException
 from langgraph.runtime import get_runtime
 
 from ...core import ModelUsage
-from ...core.errors import FunctionInvalid, HostError, ModelFacing
+from ...core.errors import BudgetInvalid, BudgetReached, FunctionInvalid, HostError, ModelFacing
 from ...core.events import Usage
 from ...core.validation import digest
 from ...harness import CallContext, Function
@@ -64,7 +64,8 @@ class ChatModels(BaseCallbackHandler):
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
         self._asked: dict[UUID, _Asked] = {}
         self._writes: set[asyncio.Task[None]] = set()
-        self.failure: TurnLimitReached | None = None
+        self._refused: BudgetReached | BudgetInvalid | None = None  # the next call
+        self.failure: TurnLimitReached | BudgetReached | BudgetInvalid | None = None
 
     def on_chat_model_start(
         self,
@@ -78,9 +79,13 @@ class ChatModels(BaseCallbackHandler):
         """Take note of a call, or refuse it at a limit.
 
         Raises:
-            LimitReached: A limit in tokens or cost is reached.
+            LimitReached: A limit in tokens or cost, or a budget of members, is reached.
+            BudgetInvalid: A budget of members is in dollars.
         """
         self._on_loop(self._frame.mark_model_influenced)  # the answer can influence later calls
+        if self._refused is not None:
+            self.failure = self._refused
+            raise self._refused
         try:
             self._budget.check()
         except TurnLimitReached as error:
@@ -127,9 +132,18 @@ class ChatModels(BaseCallbackHandler):
         reported = asdict(used)
         del reported["calls"]
         self._emit(Usage, signature=self._key, call_id=self._task, model=name, seconds=seconds, **reported)
-        write = asyncio.ensure_future(self._budget.settle())
+        write = asyncio.ensure_future(self._write(sent + received, name))
         self._writes.add(write)
         write.add_done_callback(self._writes.discard)
+
+    async def _write(self, tokens: int, model: str) -> None:
+        """Write the usage. What such a call can use is not known before it, so budgets of members count it now."""
+        await self._budget.settle()
+        if self._budget.ledger.purse is not None:
+            try:
+                await self._budget.ledger.purse.spend(tokens, model=model)
+            except (BudgetReached, BudgetInvalid) as error:  # the work can be done with this call
+                self._refused = error
 
 
 def _usage_of(reported: Any) -> ModelUsage:

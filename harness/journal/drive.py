@@ -19,6 +19,7 @@ from typing import Any, Final, NoReturn
 from ...core import ROOT, Clock, canonical_json
 from ...core.errors import (
     AnswerInvalid,
+    BudgetReached,
     CallRefused,
     Diverged,
     EffectLost,
@@ -60,6 +61,7 @@ ABOUT_THE_TURN = (
     StorageUnavailable,
     StorageInvalid,
     TurnLimitReached,
+    BudgetReached,
 )
 """Errors that end a turn's run wherever they occur; no call, task or plan sees them."""
 

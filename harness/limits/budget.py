@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, TypeVar
 
 from anyio.lowlevel import RunVar
 
-from ...core import Clock, ModelUsage, SystemClock
+from ...core import Clock, ModelUsage, Purse, SystemClock
 from ...core.errors import CallTimeout, FunctionInvalid, LimitReached, TaskFailed, WorldAgentError
 
 
@@ -350,6 +350,7 @@ class TurnLedger:
         bill: What model calls used, by the model's name, including earlier runs.
         lowered: The reports of work in the background whose usage was taken off the limits.
         slots: Held by each model call and each leaf that a model chose, to bound how many run concurrently.
+        purse: Pays for each model call; None if only the limits of the turn count.
     """
 
     counted: set[str] = field(default_factory=set)
@@ -362,6 +363,7 @@ class TurnLedger:
     bill: dict[str, ModelUsage] = field(default_factory=dict)
     lowered: set[str] = field(default_factory=set)
     slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(DEFAULT_CONCURRENCY))
+    purse: Purse | None = None
 
 
 @dataclass(frozen=True, slots=True)

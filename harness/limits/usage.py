@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 
 from pydantic import ConfigDict, Field
 
-from ...core import Clock, ModelUsage, Scope
+from ...core import Clock, ModelUsage, Purse, Scope
 from ...core.errors import HostError, LimitReached
 from ...core.scope import MEMBER_ACCOUNT
 from ...storage import Database, Row, Schema, Transaction, read_row
@@ -267,6 +267,9 @@ class Usage:
         chosen: How many calls models can choose in one turn; None sets no limit other than `turn`.
         at_once: How many model calls, and leaves that models chose, can run concurrently in one turn.
         stored: What each account, and each workspace, can store.
+
+    Attributes:
+        purse: Returns what pays for the model calls of a run besides these limits, if anything does.
     """
 
     def __init__(
@@ -290,6 +293,7 @@ class Usage:
         self._chosen = chosen
         self._at_once = at_once
         self._by_day = {"account": account or Limits(), "workspace": workspace or Limits()}
+        self.purse: Callable[[Scope], Purse | None] | None = None
         self._counters: WeakValueDictionary[tuple[str, str], _DayCounter] = WeakValueDictionary()
         self._pending_calls: dict[tuple[str, str | None], Spent] = {}
 
@@ -332,6 +336,7 @@ class Usage:
         ledger.depth = self._depth
         ledger.settle = use.settle
         ledger.slots = asyncio.Semaphore(self._at_once)
+        ledger.purse = None if self.purse is None else self.purse(scope)
         chosen = _fewer(self._chosen, most.get("chosen"))
         if chosen is not None:
             limits, spent = Limits(calls=int(chosen)), kept.get(_MODELS, Spent())

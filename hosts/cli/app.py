@@ -90,7 +90,19 @@ def _worldagent(
 for panel, modules in {
     "Turns": ("turns",),
     "Conversations": (
-        *("threads", "queued", "background", "rating", "approvals", "trace", "memory", "society", "board", "drafts"),
+        *(
+            "threads",
+            "queued",
+            "background",
+            "rating",
+            "approvals",
+            "trace",
+            "memory",
+            "society",
+            "board",
+            "drafts",
+            "budgets",
+        ),
     ),
     "Configuration": (
         *("workspace", "workspace_events", "workspace_try", "cases", "profiles", "skills", "schedule", "logins"),

@@ -33,7 +33,7 @@ class CaseStepRecord(Wire):
     """Something that happened in a case."""
 
     at: datetime = Field(description="when it began")
-    kind: str = Field(description="event, decision, message, spawn, turn or call")
+    kind: str = Field(description="event, decision, message, spawn, turn, call, or budget where one is reached")
     who: str = Field(description="the member, the person or the source that did it")
     what: str = Field(description="what it did, in one line")
     authority: str = Field(description="what allowed it, such as a rule or the person who approved it; empty: nothing")

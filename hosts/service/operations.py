@@ -20,6 +20,7 @@ from ...core.errors import CapabilityFailed, InvalidArgument, NameTaken, WorldAg
 from . import (
     background,
     board,
+    budgets,
     cases,
     drafts,
     events,
@@ -58,6 +59,7 @@ _AREAS: Final = (
     board,
     society,
     drafts,
+    budgets,
     events,
     cases,
     trying,

@@ -20,6 +20,7 @@ from ...members.mail.letters import MAX_WAITING, State
 from ...members.mail.messages import MAX_CONTENT, MESSAGE_TYPE, Envelope, MessageType
 from ...members.stalls import StallKind
 from .arguments import JsonObject, WorkspaceArguments
+from .budgets import BudgetRecord, budget_record
 from .call import Call, Refused
 from .operation import check_owner, is_owner, operation
 from .records import Answer
@@ -268,6 +269,7 @@ class MemberDetails(Wire):
     domains: list[str]
     goals: list[dict[str, Any]]
     trust: TrustRecord
+    budget: BudgetRecord | None = Field(description="what it and all below it used; null: no budget counts it")
     soul_version: int
     messages: list[WaitingRecord] = Field(description="messages that wait for it or that it handles, the first 100")
     events: list[WaitingRecord] = Field(description="events that wait for it or are under way, the first 100")
@@ -378,6 +380,11 @@ async def society_members(call: Call[WorkspaceArguments], workspace: Workspace) 
     return SocietyMembersAnswer.model_validate({"members": await standing(workspace.society)})
 
 
+async def _budget(society: Society, member: str) -> BudgetRecord | None:
+    state = await society.budgets.of(member)
+    return budget_record(state) if state.limits is not None or any(state.used.values()) else None
+
+
 @operation(
     "Show a member",
     "A member: its goals and domains, how far it is trusted, and what waits for it.",
@@ -398,6 +405,7 @@ async def society_member(call: Call[SocietyMemberArguments], workspace: Workspac
         "domains": [*found.spec.domains],
         "goals": [to_json(each) for each in found.spec.goals],
         "trust": to_json(found.trust),
+        "budget": await _budget(society, found.id),
         "soul_version": found.soul_version,
         "messages": [
             {

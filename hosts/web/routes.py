@@ -85,6 +85,9 @@ PUT    /outcomes/{episode}/feedback         society_feedback
 GET    /cases/{id}                          case_show
 GET    /briefs                              board_list
 POST   /briefs/{brief}/move                 board_move
+GET    /budgets                             budget_list
+POST   /budgets/extend                      budget_extend
+POST   /budgets/end                         budget_end
 GET    /drafts                              draft_list
 GET    /drafts/{draft}                      draft_show
 POST   /drafts/{draft}/approve              draft_approve

@@ -13,6 +13,7 @@ from ...core import check_id
 from ...core.checks import check_choice, check_text, ids, items, to_json
 from ...core.errors import BriefInvalid, InvalidArgument
 from ...core.validation import check_integer
+from .limits import MemberLimits, limits_of
 
 Language = Literal["en", "zh"]
 """The languages of prompts and of the form in which messages are delivered."""
@@ -104,6 +105,7 @@ class TaskBrief:
             `2w`. Once it is over the giver is told, and the brief can still be done (A19).
         after: The ids of briefs that must be done before. The brief is delivered once all of them are.
         attempts: How many times it is delivered at most, if its turns fail.
+        limits: What the child and all below it can use while it is the child's last task; None sets no limit (A16).
 
     Raises:
         BriefInvalid: A required field is missing or blank, or another one is invalid; the text names each.
@@ -120,6 +122,7 @@ class TaskBrief:
     deadline: datetime | str | None = None
     after: tuple[str, ...] = ()
     attempts: int = 1
+    limits: MemberLimits | None = None
 
     def __post_init__(self) -> None:
         given = {name: getattr(self, name) for name in REQUIRED}
@@ -138,6 +141,7 @@ class TaskBrief:
             object.__setattr__(self, "deadline", _deadline(self.deadline))
             object.__setattr__(self, "after", ids("after", self.after))
             check_integer("attempts", self.attempts, MAX_ATTEMPTS, remedy="choose another number")
+            object.__setattr__(self, "limits", limits_of(self.limits))
         except InvalidArgument as error:
             problem = error.problem
         bounds = {"collaborators": MAX_COLLABORATORS, "references": MAX_REFERENCES, "after": MAX_AFTER}

@@ -26,6 +26,7 @@ from ...core.checks import (
 from ...core.errors import InvalidArgument
 from ...memory.entries.entry import CLASSIFICATIONS, Classification
 from .brief import Language
+from .limits import MemberLimits
 from .remote import RemoteAgent
 
 if TYPE_CHECKING:
@@ -444,6 +445,7 @@ class RoleSpec:
             Its turns count as having read it (M5).
         remote: Where it runs, if it is an agent elsewhere (A22). Then it has no operators and no routes, and no model
             here reads its soul.
+        limits: What it and all members below it can use; None sets no limit of its own (A16).
 
     Raises:
         InvalidArgument: A field is invalid.
@@ -467,6 +469,7 @@ class RoleSpec:
     language: Language | None = None
     untrusted: tuple[str, ...] = ()
     remote: RemoteAgent | None = None
+    limits: MemberLimits | None = None
 
     def __post_init__(self) -> None:
         check_member_id(self.role_id)
@@ -485,6 +488,7 @@ class RoleSpec:
         check_kind("trust", self.trust, TrustProfile, optional=True)
         check_ttl(self.ttl)
         check_choice("memory_policy", self.memory_policy, get_args(MemoryPolicy))
+        check_kind("limits", self.limits, MemberLimits, optional=True)
         if self.language is not None:
             check_choice("language", self.language, get_args(Language))
         check_kind("remote", self.remote, RemoteAgent, optional=True)

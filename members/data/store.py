@@ -119,6 +119,7 @@ class WorkspaceStore:
         clock: Source of time.
         notify: The receiver.
         wakeups: What wakes gateways.
+        limited: Whether something in the workspace has limits, as it was when a member or an event was read last (A16).
     """
 
     def __init__(
@@ -136,6 +137,7 @@ class WorkspaceStore:
         self.clock = clock or SystemClock()
         self.notify = notify
         self.wakeups = wakeups or DatabaseWakeups(database)
+        self.limited = False
 
     async def read(self, work: Callable[[Transaction], T]) -> T:
         """Run `work` in a transaction that only reads."""

@@ -25,6 +25,7 @@ from ...core.lookalikes import letters_of
 from ...core.validation import check_integer
 from ..life.signals import commonest_at, measure, value_of, within_days
 from .brief import InterfaceSpec, Language
+from .limits import MemberLimits
 from .roles import (
     RESERVED,
     ROOT,
@@ -218,6 +219,7 @@ class RoleTemplate:
         interface_spec: How others ask its members (C4).
         routes: Which operator its members run for which event. The first that fits an event counts.
         language: The language of prompts and messages of its members; None is that of the workspace (C10).
+        limits: What each member that is made of it, and all below that, can use; never more than its parent (A16).
 
     Raises:
         InvalidArgument: A field is invalid.
@@ -238,6 +240,7 @@ class RoleTemplate:
     interface_spec: InterfaceSpec | None = None
     routes: tuple[Route, ...] = ()
     language: Language | None = None
+    limits: MemberLimits | None = None
 
     def __post_init__(self) -> None:
         check_id("template_id", self.template_id)
@@ -250,6 +253,7 @@ class RoleTemplate:
         check_kind("authority", self.authority, AuthorityConfig)
         check_kind("clearance", self.clearance, ClearanceProfile, optional=True)
         check_kind("interface_spec", self.interface_spec, InterfaceSpec, optional=True)
+        check_kind("limits", self.limits, MemberLimits, optional=True)
         if self.default_trust is not None:
             check_share("default_trust", self.default_trust)
         check_ttl(self.ttl)
@@ -430,6 +434,12 @@ class WorkspaceConfig:
         object.__setattr__(self, "people", items("people", self.people, Participant))
         self._check_members()
 
+    @property
+    def has_limits(self) -> bool:
+        """Whether one of its members or templates has limits (A16)."""
+        limits = [*(each.limits for each in self.roles), *(each.limits for each in self.role_templates.values())]
+        return any(each is not None for each in limits)
+
     def _check_members(self) -> None:
         strange = [each.role_id for each in self.roles if each.workspace != self.id]
         if strange:
@@ -459,6 +469,7 @@ class Event:
         metadata: More about it, such as a priority, as JSON.
         source_verified: Whether the gateway knows that the event is from its `source`. Only a gateway sets it, never
             from what came with the event: members obey a `directive.spawn` of a verified source alone (A9).
+        limits: What all that follows from it can use; None sets no limit of its own (A16).
 
     Raises:
         InvalidArgument: A field is invalid.
@@ -472,6 +483,7 @@ class Event:
     timestamp: datetime
     metadata: Mapping[str, Any] = field(default_factory=dict)
     source_verified: bool = False
+    limits: MemberLimits | None = None
 
     def __post_init__(self) -> None:
         for name in ("id", "type", "source", "domain"):
@@ -479,6 +491,7 @@ class Event:
         for name in ("payload", "metadata"):
             object.__setattr__(self, name, json_object(name, getattr(self, name)))
         check_time("timestamp", self.timestamp)
+        check_kind("limits", self.limits, MemberLimits, optional=True)
         if not isinstance(self.source_verified, bool):
             raise InvalidArgument("`source_verified` must be true or false", remedy="pass true or false")
 

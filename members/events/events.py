@@ -23,6 +23,8 @@ from ...core.checks import check_choice, check_number, check_texts, check_time, 
 from ...core.errors import InvalidArgument, KeyReused, MailboxFull, WorldAgentError
 from ...core.validation import check_integer
 from ...storage import Row, Time, Transaction, portions
+from ..budgets import Budgets
+from ..data.limits import limits_of, put_limits
 from ..data.roles import ROOT, USER, RoleStatus, check_kind
 from ..data.rows import read, read_as, seconds
 from ..data.store import WorkspaceStore
@@ -32,7 +34,7 @@ from ..life.outcomes import Outcome, record_outcome
 from ..mail.contacts import FIRST_MESSAGE, Contact, add_contact, contact_of
 from ..mail.letters import post as post_mail
 from ..mail.messages import RoleMessage
-from .routing import bounded
+from .routing import SPAWN, bounded
 
 EventState = Literal["waiting", "decided", "paused", "done"]
 """An event waits for a decision, its decision is executed, that waits for a person, or it is over."""
@@ -137,7 +139,9 @@ _OF_MEMBER: Final = f"""SELECT {_COLUMNS} FROM wa_occurrence WHERE workspace=? A
                         ORDER BY place LIMIT ?"""
 _DECIDED: Final = "UPDATE wa_occurrence SET decided=? WHERE workspace=? AND id=?"
 _FIRST: Final = "INSERT INTO wa_occurrence_count(workspace, waiting, last) VALUES(?, 0, 0) ON CONFLICT DO NOTHING"
-_COUNTER: Final = "SELECT waiting, last FROM wa_occurrence_count WHERE workspace=?"
+# Whether something has limits is read along, so that it costs no query of its own.
+_COUNTER: Final = """SELECT waiting, last, EXISTS(SELECT 1 FROM wa_limit AS l WHERE l.workspace=c.workspace)
+                     FROM wa_occurrence_count AS c WHERE workspace=?"""
 _COUNT: Final = "UPDATE wa_occurrence_count SET waiting=?, last=? WHERE workspace=?"
 _OPEN: Final = "state <> 'done' AND state <> 'paused'"
 _FRONT: Final = f"SELECT place, member FROM wa_occurrence WHERE workspace=? AND {_OPEN} ORDER BY place LIMIT ?"
@@ -186,6 +190,7 @@ def read_event(given: object, *, now: datetime, verified: bool = False) -> Event
         metadata=given.get("metadata", {}),
         timestamp=now if time is None else _read_time(time),
         source_verified=verified,
+        limits=limits_of(given.get("limits")),
     )
 
 
@@ -209,10 +214,12 @@ class Events:
 
     Args:
         store: The database of the workspace.
+        budgets: Its budgets.
     """
 
-    def __init__(self, store: WorkspaceStore) -> None:
+    def __init__(self, store: WorkspaceStore, budgets: Budgets) -> None:
         self._store = store
+        self._budgets = budgets
         self._workspace = store.id
         self._owner = store.config.owner
 
@@ -258,7 +265,10 @@ class Events:
             given = (self._workspace, event.id, last + 1, member, int(to is not None), "waiting", "[]", body)
             tx.execute(_INSERT, (*given, None, None, "", now, None))
             tx.execute(_COUNT, (waiting + 1, last + 1, self._workspace))
-            return self._known(tx, event.id)
+            posted = self._known(tx, event.id)
+            if event.limits is not None:
+                put_limits(tx, self._workspace, f"case {posted.case}", event.limits, member=member)
+            return posted
 
         return await self._store.transact(work, wakes=True)
 
@@ -406,6 +416,9 @@ class Events:
 
         Returns:
             The event after it, or as it is if another gateway was faster.
+
+        Raises:
+            BudgetReached: A budget is used up; the event waits (A16).
         """
 
         def work(tx: Transaction) -> PostedEvent:
@@ -424,7 +437,10 @@ class Events:
             if taken.action == "escalate":
                 self._escalate(tx, decided)
             if taken.action == "delegate" or (taken.action == "escalate" and taken.operator_id):
-                return self._write(tx, decided)
+                self._write(tx, decided)
+                if self._store.limited and taken.operator_id != SPAWN:
+                    self._budgets.begin(tx, posted.case, posted.member, posted.case, own=f"case {posted.case}")
+                return decided
             return self._end(tx, decided, "escalated" if taken.action == "escalate" else "ignored", "")
 
         return await self._store.transact(work)
@@ -466,6 +482,8 @@ class Events:
             if report:
                 with suppress(MailboxFull):  # the event itself is kept, and says the same
                     self._notify(tx, posted, USER, "report", report)
+            if self._store.limited:
+                self._budgets.close(tx, posted.case)
 
         await self._store.transact(work)
 
@@ -474,7 +492,8 @@ class Events:
     def _hold(self, tx: Transaction) -> tuple[int, int]:
         """Hold the events until the transaction ends; returns how many are open, and the last place."""
         tx.execute(_FIRST, (self._workspace,))
-        [(waiting, last)] = tx.hold(_COUNTER, (self._workspace,), alone=True)
+        [(waiting, last, limited)] = tx.hold(_COUNTER, (self._workspace,), alone=True)
+        self._store.limited = bool(limited)
         return waiting, last
 
     def _heads(self, tx: Transaction, most: int) -> Sequence[int]:

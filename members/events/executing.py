@@ -20,6 +20,7 @@ from ...core import canonical_json
 from ...core.checks import thawed
 from ...core.errors import (
     AgentClosed,
+    BudgetReached,
     CallRefused,
     LeaseLost,
     NothingToResume,
@@ -114,11 +115,17 @@ class EventRunner:
     async def move(self, posted: PostedEvent) -> bool:
         """Route an event and execute the decision; returns whether it moved on."""
         async with self._slots:
+            if await self._society.budgets.waits(posted.case):
+                return False
             try:
                 routed = posted if posted.state != "waiting" else await self._routed(posted)
                 if routed is None or routed.state not in ("decided", "paused"):
                     return True
                 return await self._executed(routed)
+            except BudgetReached as error:  # it goes on once the budget is extended or begins again
+                _LOG.warning("the event %s waits for a budget: %s", posted.event.id, error)
+                await self._society.budgets.hold(posted.case, posted.member, posted.case)
+                return False
             except WorldAgentError as error:  # such as a database that is down, or a full mailbox: it is tried again
                 _LOG.warning("the event %s is handled again later: %s; %s", posted.event.id, error.code, error.remedy)
                 return False
@@ -168,6 +175,8 @@ class EventRunner:
             await workers_of(self._agent).enlist(posted.member)
             turn = await asyncio.shield(self._turn(posted, decision, thread))
         except WorldAgentError as error:
+            if isinstance(error, BudgetReached):  # later events of the member can have a budget of their own
+                await self._society.events.pause(posted.event.id)
             if _is_passing(error):
                 raise
             if await self._is_stale(posted, thread):
@@ -281,4 +290,6 @@ def _tags(event: Event) -> dict[str, str]:
 
 def _is_passing(error: WorldAgentError) -> bool:
     """Whether an error says nothing about the event, so that the event is tried again."""
-    return error.retryable or isinstance(error, AgentClosed | LeaseLost | NothingToResume | VersionTooOld)
+    return error.retryable or isinstance(
+        error, AgentClosed | BudgetReached | LeaseLost | NothingToResume | VersionTooOld
+    )

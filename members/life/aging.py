@@ -16,6 +16,7 @@ from ...core import Scope
 from ...core.scope import member_of
 from ...memory import thread_key
 from ...storage import Transaction, portions
+from ..data.limits import drop_limits
 from ..events.events import MESSAGES, part_of
 from ..mail.posted import OLD_BRIEFS, drop_briefs
 from .outcomes import fold_outcomes, members_with_old
@@ -170,6 +171,7 @@ def named_after(tx: Transaction, workspace: str, ids: Collection[str]) -> set[st
 
 def drop_events(tx: Transaction, workspace: str, ids: Collection[str]) -> int:
     """Delete events that are over, in a transaction; returns how many. Their ids are free again."""
+    drop_limits(tx, workspace, [f"case event.{part_of(each)}" for each in ids])
     return sum(len(tx.execute(_DROP_EVENTS.format(marks), (workspace, *some))) for marks, some in portions([*ids]))
 
 
@@ -190,6 +192,7 @@ def drop_mail(
     """
     found: list[tuple[Any, ...]] = tx.execute(_FIND_MAIL, (workspace, before, *last))
     free = [str(id_) for _, id_, answers in found if id_ not in waited and answers not in waited]
+    drop_limits(tx, workspace, [f"brief {each}" for each in free])
     gone = sum(len(tx.execute(_DROP_MAIL.format(marks), (workspace, *some))) for marks, some in portions(free))
     return gone, (float(found[-1][0]), str(found[-1][1])) if len(found) == BATCH else None
 

@@ -291,11 +291,11 @@ def redefine(tx: Transaction, before: Member, spec: RoleSpec, policy: WorkspaceP
         default = TrustProfile(default=policy.default_trust) if spec.trust is None else spec.trust
         after = replace(after, trust=default)
         after = replace(after, trust=replayed(after, outcomes_of(tx, after), sums_of(tx, after)))
-    redefine_member(tx, after)
+    redefine_member(tx, after, before)
     lines = {after.id: after}
     for id_ in reversed(below(tx, spec.workspace, after.id)):
         child = members_of(tx, spec.workspace, [id_])[id_]
         lines[id_] = replace(child, spec=narrowed(child.spec, lines[child.spec.parent_role_id].spec))
         if lines[id_] != child:
-            redefine_member(tx, lines[id_])
+            redefine_member(tx, lines[id_], child)
     return after

@@ -18,6 +18,7 @@ from ...core.validation import check_integer
 from ...storage import Row, Transaction, portions
 from ..data.brief import InterfaceSpec
 from ..data.identity import looks_of, mistakable
+from ..data.limits import put_limits
 from ..data.roles import ROOT, USER, Participant, RoleLifecycle, RoleSpec, RoleStatus, TrustProfile, check_kind
 from ..data.rows import read, read_as, seconds
 from ..data.store import WorkspaceStore
@@ -128,6 +129,9 @@ class _Listed(Row):
 
 _COLUMNS: Final = ", ".join(_Stored.model_fields)
 _ONE: Final = f"SELECT {_COLUMNS} FROM wa_member WHERE workspace=? AND id=?"
+# Whether something has limits is read along, so that it costs no query of its own.
+_WITH_LIMITS: Final = f"""SELECT {_COLUMNS}, EXISTS(SELECT 1 FROM wa_limit AS l WHERE l.workspace=m.workspace)
+                          FROM wa_member AS m WHERE workspace=? AND id=?"""
 _SOME: Final = f"SELECT {_COLUMNS} FROM wa_member WHERE workspace=? AND id IN ({{}})"
 _ALL: Final = f"SELECT {_COLUMNS} FROM wa_member WHERE workspace=? AND status <> 'terminated' ORDER BY place"
 _EVERY: Final = f"SELECT {_COLUMNS} FROM wa_member WHERE workspace=? ORDER BY place"
@@ -196,6 +200,10 @@ _OF_MEMBER: Final = (
     "DELETE FROM wa_remote WHERE workspace=? AND peer=?",
     "DELETE FROM wa_offered WHERE workspace=? AND member=?",
     _NO_LOOKS,
+    "DELETE FROM wa_limit WHERE workspace=? AND member=?",
+    "DELETE FROM wa_budget WHERE workspace=? AND holder='member ' || ?",
+    "DELETE FROM wa_reserved WHERE workspace=? AND member=?",
+    "DELETE FROM wa_held WHERE workspace=? AND member=?",
 )
 
 
@@ -227,10 +235,12 @@ class MemberRegistry:
             UnknownMember: There is none.
         """
         check_texts(workspace=workspace, role_id=role_id)
-        found = await self._store.read(lambda tx: members_of(tx, workspace, [role_id]))
-        if not found:
+        rows = await self._store.read(lambda tx: tx.execute(_WITH_LIMITS, (workspace, role_id)))
+        if not rows:
             raise unknown_member(role_id, workspace)
-        return found[role_id]
+        *row, limited = rows[0]
+        self._store.limited = bool(limited)
+        return _member(row)
 
     async def list_roles(self, workspace: str, *, after: str = "", limit: int = MAX_PAGE) -> list[Participant]:
         """The first members that are not terminated, in the order in which they were registered.
@@ -587,6 +597,8 @@ def _insert(tx: Transaction, member: Member, place: int) -> None:
     tx.execute(_INSERT, (*given, canonical_json(spec.to_json()), interface, life, trust, member.soul_version, expires))
     for domain in spec.domains:
         tx.execute(_DOMAIN, (workspace, domain, place, spec.role_id))
+    if spec.limits is not None:
+        put_limits(tx, workspace, f"member {spec.role_id}", spec.limits, member=spec.role_id)
 
 
 def _add_looks(tx: Transaction, workspace: str, id_: str, name: str) -> None:
@@ -594,9 +606,11 @@ def _add_looks(tx: Transaction, workspace: str, id_: str, name: str) -> None:
         tx.execute(_LOOKS, (workspace, look, id_))
 
 
-def redefine_member(tx: Transaction, member: Member) -> None:
+def redefine_member(tx: Transaction, member: Member, before: Member) -> None:
     """Replace all that a definition changes of a member in a transaction; its id and its place stay."""
     spec, key = member.spec, (member.spec.workspace, member.id)
+    if spec.limits != before.spec.limits:  # others stay as they were extended
+        put_limits(tx, spec.workspace, f"member {member.id}", spec.limits, member=member.id)
     given = (canonical_json(to_json(each)) for each in (spec, member.life, member.trust))
     tx.execute(_REDEFINE, (*given, member.soul_version, seconds(member.life.ends_at(spec.ttl)), *key))
     tx.execute(_NO_DOMAINS, key)

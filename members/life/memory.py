@@ -27,9 +27,9 @@ from ...memory.entries.entry import CLASSIFICATIONS, MAX_TAG_CHARACTERS, MAX_TAG
 from ...memory.entries.recall import RECALL
 from ...memory.entries.store import Change
 from ..capability import Members
-from ..data.accounts import reader_of
 from ..data.roles import ROOT
 from .outcomes import Outcome
+from .reading import reader_of
 
 if TYPE_CHECKING:
     from ...agent import WorldAgent

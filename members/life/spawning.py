@@ -95,6 +95,7 @@ def spec_of(
         ttl=template.ttl,
         routes=template.routes,
         language=template.language,
+        limits=template.limits,
     )
     return (spec if parent is None else narrowed(spec, parent.spec)), name
 
@@ -106,6 +107,7 @@ def narrowed(one: S, above: RoleSpec) -> S:
         authority=one.authority.within(above.authority),
         clearance=(one.clearance or ClearanceProfile()).within(above.clearance or ClearanceProfile()),
         operator_ids=tuple(each for each in one.operator_ids if each in above.operator_ids),
+        limits=None if one.limits is None else one.limits.within(above.limits),
     )
 
 

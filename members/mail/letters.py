@@ -13,6 +13,7 @@ from pydantic import Json
 from ...core import canonical_json
 from ...core.errors import MailboxFull
 from ...storage import Row, Time, Transaction, portions
+from ..data.limits import limits_of, put_limits
 from ..data.roles import ROOT, USER
 from ..data.rows import read
 from ..data.store import note
@@ -376,6 +377,9 @@ def post(
     )
     if message.message_type == ASSIGNMENT and state == "waiting":
         tx.execute(_TASKED, (message.id, workspace, message.to_id))
+        limits = limits_of(message.to_json()["payload"].get("task_brief", {}).get("limits"))
+        if limits is not None:
+            put_limits(tx, workspace, f"brief {message.id}", limits, member=message.to_id)
     posted = letter_of(tx, workspace, message.id)
     assert posted is not None
     note(tx, posted)

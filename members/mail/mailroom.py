@@ -28,6 +28,7 @@ from ...core.errors import (
 from ...core.scope import is_id
 from ...core.validation import check_integer
 from ...storage import Transaction
+from ..budgets import Budgets
 from ..data.brief import Language, TaskBrief
 from ..data.roles import ROOT, USER, Participant
 from ..data.store import Refusal, WorkspaceStore, note
@@ -77,16 +78,18 @@ class Mailroom:
     Args:
         store: The database of the workspace.
         rules: Its rules.
+        budgets: Its budgets.
 
     Attributes:
         groups: What is sent to several contacts at once.
         briefs: How far each task brief is.
     """
 
-    def __init__(self, store: WorkspaceStore, rules: MessageRules) -> None:
+    def __init__(self, store: WorkspaceStore, rules: MessageRules, budgets: Budgets) -> None:
         self._store = store
         self._workspace = store.id
         self._rules = rules
+        self._budgets = budgets
         self._introductions = Introductions(store, rules)
         self.groups = Groups(store, rules, self)
         self.briefs = Briefs(store, rules)
@@ -508,13 +511,24 @@ class Mailroom:
         Args:
             message_id: The message.
             make: Makes both, if nothing is stored yet.
+
+        Raises:
+            BudgetReached: A budget is used up; the message waits (A16).
         """
         check_texts(message_id=message_id)
         found = await self._store.read(lambda tx: prepared_of(tx, self._workspace, message_id))
         if found is not None:
             return found
         text, marks = await make()
-        return await self._store.transact(lambda tx: prepare(tx, self._workspace, message_id, text, sorted({*marks})))
+
+        def work(tx: Transaction) -> tuple[str, tuple[str, ...]]:
+            stored = prepare(tx, self._workspace, message_id, text, sorted({*marks}))
+            letter = letter_of(tx, self._workspace, message_id) if self._store.limited else None
+            if letter is not None:
+                self._budgets.begin(tx, message_id, letter.message.to_id, letter.case, own=f"brief {message_id}")
+            return stored
+
+        return await self._store.transact(work)
 
     async def reply_to(self, message_id: str) -> Letter | None:
         """The first reply to a message; None if there is none yet."""
@@ -554,6 +568,8 @@ class Mailroom:
                     told = not_resumed(letter, error, rules.language(tx, USER))
                     self._notify_owner(tx, told, letter.marks, case=letter.case)
             set_state(tx, self._workspace, message_id, "handled")
+            if self._store.limited:
+                self._budgets.close(tx, message_id)
 
         await self._store.transact(work)
 

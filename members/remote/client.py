@@ -15,8 +15,6 @@ from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
 import httpx
-from google.protobuf.json_format import MessageToDict, ParseError
-
 from a2a.client.card_resolver import parse_agent_card
 from a2a.client.client import ClientCallContext
 from a2a.client.client_factory import ClientFactory
@@ -27,6 +25,7 @@ from a2a.compat.v0_3.versions import is_legacy_version
 from a2a.types import a2a_pb2 as pb
 from a2a.utils.constants import PROTOCOL_VERSION_CURRENT, VERSION_HEADER
 from a2a.utils.errors import A2AError, TaskNotCancelableError, TaskNotFoundError
+from google.protobuf.json_format import MessageToDict, ParseError
 
 from ...core.errors import RemoteAgentFailed, RemoteAgentUnavailable, WorldAgentError
 from ...mcp_client.hosts import LONGEST_ANSWER

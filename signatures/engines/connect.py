@@ -114,6 +114,7 @@ class ModelConnection:
         services: The names of the tools that its service runs itself.
         combines: Whether it takes functions beside such tools.
         cache: How its service caches prompts; None if it cannot be controlled.
+        own_prices: Whether its service is at a custom address, so that no price list has its prices.
         pace: The rate limiter of its calls; all code in the process that calls the same model shares it.
     """
 
@@ -128,6 +129,7 @@ class ModelConnection:
     services: frozenset[str] = frozenset()
     combines: bool = True
     cache: Caching | None = None
+    own_prices: bool = False
     pace: RateLimiter = field(default_factory=RateLimiter, repr=False, compare=False)
     close: Callable[[], Awaitable[None]] = field(default=_nothing, repr=False, compare=False)
 
@@ -163,6 +165,7 @@ async def connect_model(
             services=engine.services(),
             combines=engine.combines(),
             cache=_caching(engine.route),
+            own_prices=engine.route.api_base is not None,
             pace=RATE_LIMITERS.of_route(engine.route),
             close=engine.aclose,
         )
@@ -264,6 +267,59 @@ def _without_traces(lm: dspy.BaseLM) -> dspy.BaseLM:
             remedy="pass one without callbacks=",
         )
     return lm.copy(cache=False, num_retries=0)
+
+
+# --- the most that a call can use ------------------------------------------------------------------------------------
+
+_MOST_RECEIVED: Final = 16_384
+"""Tokens of the longest answer of a model about which nothing is known and whose calls set no limit."""
+
+
+def _priced_as(connection: ModelConnection) -> Mapping[str, Any] | None:
+    """The entry of the price list for a model; None if its service has its own prices or it is not listed."""
+    if connection.plain or connection.own_prices or getattr(connection.lm, "kwargs", {}).get("api_base"):
+        return None
+    try:
+        return _entry(connection.name, listed_models())
+    except ModelNotConfigured:
+        return None
+
+
+def most_received(connection: ModelConnection, generation: Mapping[str, Any]) -> int:
+    """The most tokens of an answer: what its call sets, else what is known of the model.
+
+    Args:
+        connection: The model.
+        generation: The settings of the call.
+    """
+    own, listed = getattr(connection.lm, "kwargs", {}), _priced_as(connection) or {}
+    known = (
+        generation.get("max_tokens"),
+        connection.max_tokens,
+        own.get("max_tokens"),
+        own.get("max_completion_tokens"),
+    )
+    found = next(filter(None, (*known, listed.get("max_output_tokens"))), None)
+    return _tokens(found) or _MOST_RECEIVED
+
+
+def highest_cost(connection: ModelConnection, sent: int, received: int) -> float | None:
+    """What tokens cost at most by the price list, in US dollars; None if the model has no known price.
+
+    Args:
+        connection: The model.
+        sent: Tokens that are sent.
+        received: Tokens that are received.
+    """
+    entry = _priced_as(connection) or {}
+    prices = {name: value for name, value in entry.items() if isinstance(value, int | float) and "_per_token" in name}
+    highest = [
+        max((float(value) for name, value in prices.items() if name.startswith(begin)), default=None)
+        for begin in (("input_cost", "cache_creation"), ("output_cost",))
+    ]
+    if highest[0] is None or highest[1] is None:
+        return None
+    return sent * highest[0] + received * highest[1]
 
 
 # --- abilities --------------------------------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ from worldagent.hosts.role_host.contract import Code
 from worldagent.hosts.service.call import OwnCode, Refused
 from worldagent.hosts.sidecar import Sidecar
 from worldagent.hosts.sidecar.tools import TOOLS
-from worldagent.members import Contact, Society, WorkspaceConfig
+from worldagent.members import Contact, MemberLimits, Society, WorkspaceConfig
 from worldagent.members.life.drafts import proposed
 from worldagent.members.life.outcomes import Outcome
 from worldagent.role_resolution import Role, SqliteRoleStore
@@ -55,9 +55,10 @@ async def seen(client: Calling, tool: str) -> dict[str, Any]:
     """All of a workspace that can be read, by what it is about; for a tool about members, what is known of them."""
     if tool.startswith("board"):
         return {each["id"]: each for each in (await client.ask("board_list"))["briefs"]}
-    if tool.startswith(("society", "draft")):
+    if tool.startswith(("society", "draft", "budget")):
         known = {each: await client.ask(each) for each in ("society_graph", "society_inbox", "society_spawns")}
         known |= {each["id"]: each for each in (await client.ask("draft_list", every=True))["drafts"]}
+        known["budgets"] = await client.ask("budget_list")
         return known | {"outcomes": await client.ask("society_outcomes", member=MEMBER)}
     listed = (await client.ask("threads"))["threads"]
     found: dict[str, Any] = {each["thread"]: each for each in listed}
@@ -89,6 +90,10 @@ async def peopled(place: Path, workspace: str) -> None:
         for tool in ("society_approve", "society_reject"):
             draft = least_arguments(TOOLS[tool].arguments.model_json_schema())["member"]
             await society.members.queue_spawn(spec_of(draft, workspace=workspace))
+        await society.join(spec_of("idle", workspace=workspace, limits=MemberLimits(turns=0)))
+        over = least_arguments(TOOLS["budget_end"].arguments.model_json_schema())["work"]
+        letter = await society.mail.send("root", "idle", "Go.", message_id=over, payload={"reason": "Work."})
+        await society.budgets.hold(over, "idle", letter.case)
         for tool in ("draft_approve", "draft_reject"):
             draft = least_arguments(TOOLS[tool].arguments.model_json_schema())["draft"]
             await society.drafts.propose(proposed("root", tool, "You are kind."), draft_id=draft)

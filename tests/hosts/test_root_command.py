@@ -39,7 +39,18 @@ def test_help_shows_the_commands_in_groups() -> None:
     found = [title or name for title, name in re.findall(r"(?m)^(?:╭─ (\w+)|│ ([a-z-]+)  )", shown)]
     assert found[found.index("Turns") :] == [
         *("Turns", "ask", "chat", "task", "resume"),
-        *("Conversations", "threads", "background", "turns", "approvals", "trace", "memory", "society", "drafts"),
+        *(
+            "Conversations",
+            "threads",
+            "background",
+            "turns",
+            "approvals",
+            "trace",
+            "memory",
+            "society",
+            "drafts",
+            "budgets",
+        ),
         *(
             "Configuration",
             "workspace",

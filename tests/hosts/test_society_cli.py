@@ -11,7 +11,15 @@ from support.command_line import Run, as_json, home, refusal, run
 from support.role_specs import spec_of
 from worldagent import Storage
 from worldagent.agent.stores import Stores
-from worldagent.members import AuthorityConfig, Contact, RoleTemplate, Society, WorkspaceConfig, WorkspacePolicy
+from worldagent.members import (
+    AuthorityConfig,
+    Contact,
+    MemberLimits,
+    RoleTemplate,
+    Society,
+    WorkspaceConfig,
+    WorkspacePolicy,
+)
 from worldagent.members.graph import as_mermaid
 from worldagent.members.life.drafts import proposed
 from worldagent.members.life.outcomes import Outcome
@@ -199,3 +207,22 @@ async def test_a_member_is_shown_with_what_waits_for_it(run: Run, home: Path) ->
     member = (await as_json(run, "society", "show", "bdr"))["member"]
     assert [each["id"] for each in member["events"]] == ["lead-7"]
     assert "WAITS" not in (await run("society", "show", "cro")).stdout
+
+
+@pytest.mark.requirement("A16")
+async def test_the_owner_sees_extends_and_ends_budgets(run: Run, home: Path) -> None:
+    assert (await run("budgets", "list")).stdout == "no member has limits\n"
+    async with aclosing(await Stores.open(Storage(home=home))) as stores:
+        society = Society(WorkspaceConfig(id="default", owner="local"), stores.database)
+        await society.join(spec_of("idle", workspace="default", limits=MemberLimits(turns=0)))
+        letter = await society.mail.send("root", "idle", "Go.", message_id="over", payload={"reason": "Work."})
+        await society.budgets.hold("over", "idle", letter.case)
+    found = await as_json(run, "budgets", "list")
+    assert [(each["holder"], each["text"]) for each in found["budgets"]] == [("member idle", "0 of 0 turns, in all")]
+    assert [(each["work"], each["holder"]) for each in found["held"]] == [("over", "member idle")]
+    assert "member idle" in (await run("budgets", "list")).stdout
+    given = ("idle", "--turns", "5", "--cost", "1.5", "--period", "day")
+    assert (await run("budgets", "extend", *given)).stdout == "member idle: 0 of 5 turns, 0 of 1.5 cost, a day\n"
+    assert (await as_json(run, "society", "show", "idle"))["member"]["budget"]["limits"]["turns"] == 5
+    assert (await run("budgets", "end", "over")).stdout == "over was ended\n"
+    assert (await refusal(run, "budgets", "end", "over"))["code"] == "budget_invalid"

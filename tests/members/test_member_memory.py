@@ -20,9 +20,9 @@ from worldagent.core.errors import InvalidArgument, UnknownEntry
 from worldagent.hosts.service.call import Refused
 from worldagent.hosts.web import Grant
 from worldagent.members import AgentMemory, Gateway
-from worldagent.members.data.accounts import reader_of
 from worldagent.members.data.roles import ClearanceProfile
 from worldagent.members.life.memory import MemoryFiles, Values
+from worldagent.members.life.reading import reader_of
 from worldagent.memory.entries import Change, Classification, Episode, Insight, Reader
 from worldagent.testing import ScriptedCall, ScriptedLM
 

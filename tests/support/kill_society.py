@@ -35,6 +35,7 @@ from worldagent.members import (
     Event,
     Gateway,
     InterfaceSpec,
+    MemberLimits,
     Route,
     TaskBrief,
     WorkspaceConfig,
@@ -99,6 +100,9 @@ _ACTS: Final[dict[tuple[str, str], list[tuple[str, Any]]]] = {
     ("legal", "The terms."): [_send("root", "There are none.", "status_report", state="failed")],
     ("root", "The menu is done."): [],
     ("root", "There are none."): [],
+    ("cro", "Spend."): [_send("bdr", "Spend, too.")],
+    ("bdr", "Spend, too."): [],
+    ("cro", "The budget of"): [],
 }
 _MEMBERS: Final = {"cro": "", "coo": "", "legal": "", "bdr": "cro", "qa": "coo"}
 """The members that are there before, with their parents."""
@@ -199,6 +203,32 @@ async def _reassign(agent: WorldAgent, home: Path, answers: bool) -> None:
     """Give the first brief to the CRO, and deliver until both are over. What was done is not done again."""
     if (await agent.society.board.get("menu")).state != "done":
         await agent.society.board.reassign("menu", "cro")
+    await _deliver(agent, home, answers)
+
+
+async def _limited(agent: WorldAgent, home: Path, answers: bool) -> None:
+    """Members with limits: what the BDR is asked is one turn more than it has."""
+    await join(agent)
+    await agent.society.budgets.extend("cro", MemberLimits(turns=20, tokens=10**8))
+    await agent.society.budgets.extend("bdr", MemberLimits(turns=1, tokens=10**7))
+    for number in (1, 2):
+        await agent.society.mail.send("root", "cro", "Spend.", message_id=f"spend-{number}")
+
+
+async def _spend(agent: WorldAgent, home: Path, answers: bool) -> None:
+    """Deliver until work waits for a budget, extend that, and deliver the rest."""
+    gateway = Gateway(agent)
+    async with asyncio.timeout(_BOUND):
+        while not any(each.holder == "member bdr" for each in await agent.society.budgets.held()):
+            if not await agent.society.mail.waiting():
+                return
+            if not await gateway.deliver() and answers:
+                for member in ("cro", "bdr"):
+                    await gateway.enlist(member)
+                    await _answered(home, agent.thread(f"member {member}", account=f"member:novel/{member}"), member)
+        while await gateway.deliver():  # the CRO is told
+            pass
+    await agent.society.budgets.extend("bdr", MemberLimits(turns=2, tokens=10**7))
     await _deliver(agent, home, answers)
 
 
@@ -343,6 +373,7 @@ CASES: Final = {
     "ask": Case(_deliver, _counted, ("a person's answer", "Mailroom.ended")),
     "group": Case(_deliver, _voted, ("a person's answer", "Mailroom.ended", "Mailroom.send_all")),
     "spawn": Case(_spawn, _joined, ("Society.spawn",)),
+    "budgets": Case(_spend, _limited, ("Mailroom.prepared", "Budgets.reserve", "Budgets._settle", "Mailroom.ended")),
     "end": Case(_end, _learned, ("Society.terminate", "Society.memory_done", "Entries.add")),
     "board": Case(_reassign, _briefed, ("Board.reassign", "Mailroom.answer", "Mailroom.send_all")),
     "events": Case(_handle, _staffed, ("Events.post", "Events.route", "Events.pause", "Events.settle")),
@@ -366,7 +397,9 @@ def _outcome(home: Path) -> dict[str, list[str]]:
     mail, effects = defaultdict[str, list[str]](list), defaultdict[str, list[str]](list)
     query = "SELECT sender, receiver, kind, content, payload, chain FROM wa_mail ORDER BY place"
     for sender, receiver, *told in rows_of(home, query):
-        mail[f"{sender} to {receiver}"].append(str(told))
+        notice = told[1].partition(" is used to ")[0].partition(", and ")[0]
+        # What a notice about a budget says of calls and tokens has those that were under way at a kill at their bound.
+        mail[f"{sender} to {receiver}"].append(notice if "The budget of" in notice else str(told))
     for line in lines(home / _EFFECTS):
         effects[f"{line.partition(':')[0]} did"].append(line)
     contacts = rows_of(home, "SELECT owner, id, introduced_by, note FROM wa_contact")

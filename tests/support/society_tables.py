@@ -210,4 +210,27 @@ def _trust(read: Read) -> list[str]:
     return wrong
 
 
-_CHECKS: Final = (_mailboxes, _members, _contacts, _answers, _briefs, _lives, _events)
+def _budgets(read: Read) -> list[str]:
+    """What is counted for a member is at least that of all below it, and no limit is exceeded (A16)."""
+    kinds = ("turns", "calls", "tokens", "cost")
+    counted = {row[0]: row[1:] for row in read(f"SELECT holder, {', '.join(kinds)} FROM wa_budget WHERE span='life'")}
+    limits = {holder: json.loads(body) for holder, body in read("SELECT holder, limits FROM wa_limit")}
+    below = defaultdict[str, list[str]](list)
+    for id_, spec in read("SELECT id, spec FROM wa_member"):
+        below[f"member {json.loads(spec)['reports_to']}"].append(f"member {id_}")
+    over = {id_ for (id_,) in read("SELECT id FROM wa_mail WHERE state='handled'")}
+    wrong = [f"{id_} is over, and has reserved" for (id_,) in read("SELECT work FROM wa_reserved") if id_ in over]
+    prepared = "SELECT receiver, COUNT(*) FROM wa_mail WHERE prepared IS NOT NULL GROUP BY receiver"
+    begun = {f"member {member}": count for member, count in read(prepared)}
+    for holder, used in counted.items():
+        children = [counted[each] for each in below[holder] if each in counted]
+        for place, kind in enumerate(kinds):
+            most, had, parts = limits.get(holder, {}).get(kind), used[place], sum(each[place] for each in children)
+            wrong += [f"{holder} used {had} {kind} of {most}"] if most is not None and had > most else []
+            wrong += [f"the children of {holder} used {parts} {kind}, it {had}"] if parts > had else []
+        own = used[0] - sum(each[0] for each in children)
+        wrong += [f"{holder} began {begun.get(holder)} turns, counted as {own}"] if own != begun.get(holder) else []
+    return wrong
+
+
+_CHECKS: Final = (_mailboxes, _members, _contacts, _answers, _briefs, _lives, _events, _budgets)

@@ -51,6 +51,7 @@ export async function show(view) {
       h("h3", {}, `${member.id}: ${member.role}`), h("p", { class: "hint" }, `soul ${member.soul_version}`, member.domains.length ? ` · ${member.domains.join(", ")}` : ""),
       h("h4", {}, "Goals"), member.goals.length ? h("ul", {}, member.goals.map((goal) => h("li", {}, goal.description, " ", badge(goal.status, goal.status === "at_risk" ? "warn" : "plain")))) : empty("None."),
       h("h4", {}, "Trust"), h("ul", { class: "plain" }, scores.map(([name, value]) => meter(name, value)), meter("anything else", trust.default)),
+      h("h4", {}, "Budget"), member.budget ? h("p", {}, member.budget.text, member.budget.share >= 0.8 ? badge(member.budget.share >= 1 ? "reached" : "nearly reached", "warn") : "") : empty("No limits."),
       h("h4", {}, "Knows"), h("ul", {}, known.filter((each) => each.owner === id).map((each) => h("li", {}, each.id, h("span", { class: "hint" }, ` by ${each.introduced_by}`)))),
       h("h4", {}, "Did"), outcomes.length ? h("ul", {}, outcomes.slice(-20).reverse().map((each) => h("li", {}, badge(each.reason, each.feedback === "bad" || (!each.feedback && !each.succeeded) ? "bad" : "good"),
         ` ${each.capability}`, each.change ? ` ${each.change > 0 ? "+" : ""}${each.change.toFixed(2)}, trust ${each.trust.toFixed(2)} ` : " ", time(each.changed)))) : empty("Nothing yet."));

@@ -153,6 +153,9 @@ async def test_only_the_owner_and_operators_see_and_change_what_members_know(tmp
         "workspace_try": {"file": "workspace: auto"},
         "board_list": {},
         "board_move": {"brief": "b1", "move": "retry"},
+        "budget_list": {},
+        "budget_extend": {"member": "cro", "turns": 5},
+        "budget_end": {"work": "msg_over"},
     }
     async with (
         served(sidecar) as url,
@@ -228,6 +231,9 @@ async def test_an_agent_without_a_society_says_so(tmp_path: Path) -> None:
         "workspace_try": {"file": "workspace: auto"},
         "board_list": {},
         "board_move": {"brief": "b1", "move": "retry"},
+        "budget_list": {},
+        "budget_extend": {"member": "cro", "turns": 5},
+        "budget_end": {"work": "msg_over"},
     }
     async with (
         served(Sidecar(agents(tmp_path, lm=answering()), tokens=KNOWN)) as url,
