@@ -9,8 +9,10 @@ import pytest
 
 from support.agents import Thinking, calls, scripted_agent, state_of
 from support.background import settled
+from support.handing import PRICES, agent_of, bdr, die, hire, made, noting, price
+from support.processes import call_of, killed, lines, start_script
 from support.role_specs import spec_of
-from worldagent import Approve, Memory, Policy, Role, Rule, Worker, WorldAgent, flow, tool
+from worldagent import Approve, Memory, Policy, Role, Rule, Worker, flow, tool
 from worldagent.core.errors import (
     GraphChanged,
     InvalidArgument,
@@ -19,42 +21,16 @@ from worldagent.core.errors import (
     ThreadPaused,
     UnknownMember,
 )
-from worldagent.members import SEND_RULES, AuthorityConfig, Contact, RoleSpec, WorkspaceConfig
+from worldagent.members import SEND_RULES, AuthorityConfig, Contact
 from worldagent.members.data.roles import ClearanceProfile, TrustProfile
 from worldagent.testing import ScriptedCall, ScriptedLM
 
 pytestmark = [pytest.mark.requirement("A21"), pytest.mark.on_every_database]
 
-CONFIG = WorkspaceConfig(id="novel", owner="charles")
-made: list[str] = []
-
-
-@tool(risk="write")
-async def price(amount: int) -> str:
-    made.append(f"price {amount}")
-    return f"the price is {amount}"
-
-
-@tool(risk="write")
-async def hire(name: str) -> str:
-    made.append(f"hire {name}")
-    return name
-
 
 @pytest.fixture(autouse=True)
 def nothing_made() -> None:
     made.clear()
-
-
-def bdr(**more: Any) -> RoleSpec:
-    given: dict[str, Any] = {"operator_ids": ("price",), "authority": AuthorityConfig(autonomous=("price",))} | more
-    return replace(spec_of("bdr", **given), soul="You are careful.")
-
-
-def agent_of(home: Path, lm: ScriptedLM, *members: RoleSpec, **more: Any) -> WorldAgent:
-    config = replace(CONFIG, roles=members or (bdr(),))
-    given: dict[str, Any] = {"tools": [price, hire], "society": config} | more
-    return scripted_agent(home, lm, **given)
 
 
 def saying(*texts: str) -> ScriptedLM:
@@ -496,3 +472,22 @@ async def test_a_turn_that_waits_keeps_the_soul_that_it_began_with(tmp_path: Pat
         assert (await thread.converse("Q3")).text == "A2"
     assert made == []
     assert ("You are bold." in lm.calls[0].system) == (change == "soul")
+
+
+@pytest.mark.parametrize("at", [0, 1])
+async def test_a_turn_of_a_member_goes_on_where_its_process_was_killed(tmp_path: Path, at: int) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    await killed(await start_script(call_of(die, home, at)))
+    lm = ScriptedLM(lambda call: {"reply": "A2"} if call.steps else calls(("price", {"amount": 3})))
+    async with agent_of(home, lm, policy=PRICES, tools=[noting(home)]) as agent:
+        thread = agent.thread("t1", account="ana")
+        state = await state_of(thread)
+        assert (state.status, state.speaker) == ("cut_off", "bdr")
+        for change in (thread.hand_over("bdr"), thread.hand_back()):
+            with pytest.raises(ThreadPaused, match="was interrupted"):
+                await change
+        assert (await thread.resume()).text == "A2"
+        assert [each.author for each in await thread.history() if each.kind == "answer"] == ["agent", "bdr"]
+        assert all("You are careful." in call.system and "Q1" not in shown(call) for call in lm.calls)
+    assert lines(home / "prices") == ["3"]
