@@ -17,7 +17,7 @@ from ..core.errors import InvalidArgument, ThreadBusy, WorldAgentError
 from ..core.events import TurnEnded, TurnStarted
 from ..memory import MAY_HOLD_ROLE, Message, thread_key
 from ..memory.entries import Draft, Entries, Entry, Reader, Source, as_passages
-from ..memory.entries.entry import MAX_ENTRY_CHARACTERS
+from ..memory.entries.entry import MAX_ENTRY_CHARACTERS, class_of
 from ..memory.upkeep import chain_of
 from .roles import THREAD_ROLE
 
@@ -87,9 +87,7 @@ async def _notes(
     untrusted = untrusted_in(messages)
     found = await _entries_of(parts).search(Reader(workspace=workspace, account=account), said, limit=_KNOWN)
     # An entry with other marks is not shown: a note could repeat it without them (M5).
-    known = {
-        entry.id: entry for entry, _ in found if entry.account == account and untrusted.issuperset(entry.untrusted)
-    }
+    known = {entry.id: entry for entry, _ in found if entry.account == account and untrusted.issuperset(entry.marks)}
     # What was made of untrusted content replaces nothing that was not.
     replaceable = {entry.id for entry in known.values() if entry.untrusted or not untrusted}
     fields = await ask_model(parts, scope, DISTIL, {"known": as_passages([*known.values()]), "conversation": said})
@@ -100,6 +98,7 @@ async def _notes(
                 account=account,
                 source=Source(by="distilled", thread=thread_id, turn=turns[-1]),
                 untrusted=tuple(sorted(untrusted)),
+                classification=class_of(untrusted),
             ),
             note.replaces if note.replaces in replaceable else None,
         )

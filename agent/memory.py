@@ -30,7 +30,7 @@ from ..memory.entries import (
     Source,
     as_passages,
 )
-from ..memory.entries.entry import CLASSIFICATIONS, MAX_ENTRY_CHARACTERS, check_tags
+from ..memory.entries.entry import CLASSIFICATIONS, MAX_ENTRY_CHARACTERS, check_tags, class_of
 from ..memory.entries.files import follow_files
 from ..memory.entries.host_source import HostSource
 from ..memory.entries.recall import RECALL
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from .settings import Settings
 
 MAX_RECALLED: Final = 100
-_INTERNAL: Final = CLASSIFICATIONS.index("internal")
 _MAX_QUIET: Final = 366 * 86_400
 
 
@@ -542,7 +541,8 @@ class _Functions:
             )
         member = await self._recalls.member(ctx.scope) if everybody else None
         # What a member tells everybody can hold all that it may know.
-        level = _INTERNAL if member is None else max(_INTERNAL, member.highest)
+        level = CLASSIFICATIONS.index(class_of(ctx.gate.marks))
+        level = level if member is None else max(level, member.highest)
         draft = Draft(
             text=text,
             account=None if everybody else ctx.scope.account,
@@ -556,14 +556,14 @@ class _Functions:
 
     async def _recall(self, ctx: CallContext, text: Text) -> Recalled:
         recall = self._recalls
-        reader = await recall.reader(ctx.scope)
+        reader = await recall.reader(ctx.scope, ctx.on_behalf_of)
         found = [entry for entry, _ in await recall.source.search(reader, text, limit=recall.limit)]
-        untrusted = sorted({mark for entry in found for mark in entry.untrusted})
+        untrusted = sorted({mark for entry in found for mark in entry.marks})
         ctx.gate.mark(*untrusted)
         return Recalled(entries=as_passages(found), untrusted=untrusted)
 
     async def _forget(self, ctx: CallContext, entry_id: str) -> str:
-        source, reader = self._recalls.source, await self._recalls.reader(ctx.scope)
+        source, reader = self._recalls.source, await self._recalls.reader(ctx.scope, ctx.on_behalf_of)
         found = await source.get(reader, [entry_id])
         if found and found[0].account is None and not self._memory.workspace_writes:
             raise CallRefused(

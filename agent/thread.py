@@ -43,9 +43,11 @@ from .runtime import Resumption, TurnRunner
 from .runtime.branches import Edited
 from .runtime.pending import PendingMessage
 from .runtime.runner import TurnStream
+from .runtime.speaking import hand_over
 from .settings import UNSET, Unset
 from .starts import read_start, request_of, start_of, start_to_json
 from .threads import ThreadState
+from .threads.handing import Shown, hand
 from .turns import Trigger, Turn
 
 if TYPE_CHECKING:
@@ -265,6 +267,39 @@ class Thread:
             InvalidArgument: The thread has no turn yet, or `archived` is not a bool.
         """
         await self._runner.parts.threads.archive(self.scope, archived)
+
+    async def hand_over(self, member: str, *, messages: Shown = "none") -> None:
+        """Let a member of the workspace speak in this conversation from the next turn on (A21).
+
+        It answers with its soul as identity and calls its own functions, as far as both it and this conversation may.
+        Roles compose as ever, and approvals stay those of this account. It is shown no summaries, no message above its
+        clearance, and of the account's memory what its clearance admits. Reports of work in the background that exceed
+        its clearance wait until the conversation is handed back. If the member is terminated, the World Agent answers
+        again. A fork and an edit keep who speaks; a replay and an import are the World Agent's.
+
+        Args:
+            member: The member's id.
+            messages: What it is shown of the conversation so far: `none`, `all`, or this many of the last messages and
+                answers, with the results between them.
+
+        Raises:
+            ThreadBusy: A turn runs.
+            ThreadPaused: A turn waits for a person, was stopped or was interrupted.
+            UnknownMember: The workspace has no such member, or it is terminated.
+            LifecycleError: It is a draft, or suspended.
+            InvalidArgument: The thread has no turn yet and is not a fork, is a member's, or `messages` is invalid.
+        """
+        await hand_over(self._runner.parts, self.scope, member, messages)
+        self._runner.pending.wake(self.scope)
+
+    async def hand_back(self) -> None:
+        """Let the World Agent speak again from the next turn on. It is shown the whole conversation.
+
+        Raises:
+            ThreadBusy, ThreadPaused, InvalidArgument: As for `hand_over`.
+        """
+        await hand(self._runner.parts.stores, self.scope, None)
+        self._runner.pending.wake(self.scope)
 
     async def pauses(self) -> tuple[Pause, ...]:
         """Return the pauses of the thread's turn; empty if there are none.

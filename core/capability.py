@@ -59,6 +59,8 @@ class Hooks:
         resuming: A turn resumes that runs for this member, or begins again.
         readers: Returns who reads memory in the turns of an account, and what it may know; None leaves it to others.
         marks: Names the untrusted content that a turn for this member has read before it begins (M5).
+        speaking: Returns what a member may know that is to speak in the conversation of a person, after its worker is
+            made; None if there is no such member any more. It raises a `LifecycleError` if the member cannot speak now.
         rated: A person rated a turn: its id, and `good` or `bad`.
         ended: A turn has ended without its result, or its thread was removed. It must return at once.
         stuck: Work in the background cannot go on: a name that is the same each time, a text for people, the error.
@@ -72,6 +74,7 @@ class Hooks:
     resuming: list[Callable[[str], Awaitable[None]]] = field(default_factory=list)
     readers: list[Callable[[str], Awaitable[Reader | None]]] = field(default_factory=list)
     marks: list[Callable[[str], Iterable[str]]] = field(default_factory=list)
+    speaking: list[Callable[[str], Awaitable[Reader | None]]] = field(default_factory=list)
     rated: list[Callable[[str, Feedback], Awaitable[object]]] = field(default_factory=list)
     ended: list[Callable[[], object]] = field(default_factory=list)
     stuck: list[Callable[[str, str, WorldAgentError], Awaitable[object]]] = field(default_factory=list)

@@ -53,7 +53,8 @@ class TurnStarted(_Event):
     """The role is resolved and the turn begins; nothing has reached a model yet.
 
     The kind `call` marks a call that `agent.call` makes without a turn. Only traces get it.
-    `on_behalf_of` is the member on whose thread the turn runs; it is `root` in a turn of no member.
+    `on_behalf_of` is the member on whose thread the turn runs, or that speaks in the conversation of a person (A21); it
+    is `root` in a turn of no member.
     """
 
     type: Literal["turn_started"] = "turn_started"

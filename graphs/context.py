@@ -35,7 +35,7 @@ from ..harness.limits import Budget
 from ..harness.places import Places
 from ..memory import MAY_HOLD_ROLE, ConversationLog, Draft
 from ..memory.attachments import Attachments
-from ..memory.conversation import KeptMessages
+from ..memory.conversation import SPEAKER, KeptMessages
 from ..memory.entries import Passage, Recall
 from ..memory.examples import Examples
 from ..memory.inbox import Inbox, Reading
@@ -48,6 +48,7 @@ from ..storage import Lease
 from .examples import ExampleKeeper
 from .requests import GraphOptions
 from .shape import ShapeRegistry
+from .speaking import Speaker
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
@@ -155,6 +156,7 @@ class TurnContext:
         withheld: How many characters of a role were withheld of each output field in this run.
         guard: Whether none of its models that call tools reads what a stranger can have written.
         reading: What it reads of the inbox of its thread while it runs; None reads nothing.
+        speaker: The member that speaks in it, if the person's conversation was handed to one.
     """
 
     turn_id: str
@@ -181,6 +183,12 @@ class TurnContext:
     withheld: dict[str, int] = field(default_factory=dict)
     guard: bool = False
     reading: Reading | None = None
+    speaker: Speaker | None = None
+
+    @property
+    def author(self) -> str:
+        """The author of what its model says in the conversation."""
+        return AGENT if self.speaker is None else self.speaker.member
 
     def node_above(self, path: str) -> RunnableConfig | None:
         """The config of the node that a task runs in: that of its own call, or of the nearest call above it.
@@ -200,6 +208,8 @@ class TurnContext:
             ]
         if any(role.allows_echo for role in (self.role, self.turn_role, *self.task_roles)):
             drafts = [replace(draft, body={**draft.body, MAY_HOLD_ROLE: True}) for draft in drafts]
+        if self.speaker is not None:
+            drafts = [replace(draft, body={**draft.body, SPEAKER: self.speaker.member}) for draft in drafts]
         return await self.services.log.append(
             head, drafts, thread=self.thread_key, turn_id=self.turn_id, lease=self.lease
         )

@@ -36,7 +36,7 @@ from ..harness.schema import result_of
 from ..memory import Draft, Message, Tail
 from ..memory.attachments import Attachment
 from ..memory.branches import Branch, Branches
-from ..memory.conversation import output_schema
+from ..memory.conversation import SPEAKER, output_schema
 from ..memory.entries.recall import RECALL, read_context, recalled_marks
 from ..memory.examples import KeptExample
 from ..memory.inbox import Reading
@@ -142,8 +142,14 @@ class TurnEngine:
                 each.check(registry.declared, registry.absent_prefixes)
         # A turn can use a model of the other kind. The agent's own is last, because optimised programs are for it.
         kinds = sorted((False, True), key=lambda plain: plain == caller.plain)
-        signature_of = partial(converse_signature, identity, prompt, memory=memory, declared=converse.declared)
-        self._converse = {plain: signature_of(plain=plain) for plain in kinds}
+        spoken_by = partial(converse_signature, prompt=prompt, memory=memory, declared=converse.declared)
+        signature_of = self._spoken_by = lru_cache(_STRUCTURED)(
+            lambda identity, plain, schema: spoken_by(
+                identity, plain=plain, output=None if schema is None else json.loads(schema)
+            )
+        )
+        self._identity = identity
+        self._converse = {plain: signature_of(identity, plain, None) for plain in kinds}
         demos = {True: () if converse.digest else REPLY_DEMOS, False: ()}  # they lack further fields
         predictors = PredictorPool()
         predictors.add(*(Predictor(self._converse[plain], demos=demos[plain]) for plain in kinds))
@@ -163,9 +169,6 @@ class TurnEngine:
         self._offered_in(registry)
         self.heads = Heads(saver, branches)
         self._options = options
-        self._structured = lru_cache(_STRUCTURED)(
-            lambda plain, schema: signature_of(plain=plain, output=json.loads(schema))
-        )
         self._entries = (CONVERSE, RUN_SKILL) if SKILL in all_shapes.shapes else (CONVERSE,)
         self._running: dict[str, TurnContext] = {}
         self._stopping = False
@@ -428,11 +431,19 @@ class TurnEngine:
 
     def _conversation(self, services: Services, request: TurnRequest) -> Tools:
         """The tools of the conversation of one turn, with an answer in JSON if its message requires one."""
-        plain, schema, tools = services.caller.plain, output_schema(request.body), self._offered_in(services.registry)
+        plain, schema, identity = services.caller.plain, output_schema(request.body), self._identity
+        if request.speaker is None:
+            tools = self._offered_in(services.registry)
+        else:
+            worker = services.registry.worker(request.speaker.member)
+            identity, search = worker.instructions, self._search
+            made = Tools.of_conversation(self._converse[plain], services.registry, services.policy, search, worker)
+            tools = replace(made, outputs=self.converse.outputs)
         if schema is None:
-            return replace(tools, signature=self._converse[plain])
+            own = self._converse[plain] if request.speaker is None else self._spoken_by(identity, plain, None)
+            return replace(tools, signature=own)
         result = request.output or result_of("the answer", json.loads(schema))
-        signature = self._structured(plain, schema)
+        signature = self._spoken_by(identity, plain, schema)
         return replace(tools, signature=signature, result=result, as_said=True)
 
     async def check_attached(self, attachments: Sequence[Attachment], model: Sequence[str]) -> None:
@@ -602,6 +613,23 @@ class TurnEngine:
         if found.get("status") == "done":
             return self._done(turn, request, await self._said_at(str(found["head"]), request.work))
         return await self._driven(turn, request, found=found)
+
+    def check_speaker(self, kind: TurnKind, body: Mapping[str, Any]) -> None:
+        """Check that the member is there that speaks in a turn which is to resume.
+
+        Args:
+            kind: The surface of the turn.
+            body: The body of the message that began it.
+
+        Raises:
+            GraphChanged: It is gone.
+        """
+        member = None if kind in ("task", "skill") else body.get(SPEAKER)
+        if member is not None and member not in self.services.registry.workers:
+            raise GraphChanged(
+                f"the member {member!r} speaks in the turn, and is no longer there",
+                remedy="cancel the turn; the World Agent answers the next message",
+            )
 
     async def check_work(self, turn_id: str, thread_key: str, account: str | None) -> None:
         """Check that the functions, shapes and workers that a turn needs to resume are those that it began with.
@@ -815,7 +843,7 @@ class TurnEngine:
                 return TurnOutcome(status="paused", usage=usage, pauses=pauses, recalled=recalled, withheld=withheld)
             last = turn.drive
             drive = self._new_drive(
-                turn.turn_id, records, turn.lease, last.refreshed, last.unattended, last.on_behalf_of
+                turn.turn_id, records, turn.lease, last.refreshed, last.unattended, last.on_behalf_of, last.handed
             )
             drive.also = last.also
             turn, found = replace(turn, drive=drive), await self.heads.values(turn.thread_key, lease=turn.lease)
@@ -858,13 +886,13 @@ class TurnEngine:
     def _context(
         self, request: TurnRequest, run: TurnRun, records: dict[str, CallRecord], services: Services
     ) -> TurnContext:
-        inbox = services.inbox
+        inbox, handed = services.inbox, request.handed
         gate = Gate(
             services.policy,
             approver=services.approver,
             clock=self.services.clock,
             workers=services.registry.workers,
-            trust=services.registry.trust,
+            trust=None if handed else services.registry.trust,  # approvals are the person's
             sources=partial(Sources, _said(request), partial(_is_trusted, services), partial(_writes, services)),
             records=records,
             places=services.places,
@@ -876,7 +904,7 @@ class TurnEngine:
         if "untrusted" in request.body:
             gate.mark(*request.body["untrusted"])
         drive = self._new_drive(
-            run.turn_id, records, run.lease, run.refreshed, request.unattended, request.on_behalf_of
+            run.turn_id, records, run.lease, run.refreshed, request.unattended, request.on_behalf_of, handed
         )
         drive.also = run.note if run.role.tiers else None
         return TurnContext(
@@ -896,10 +924,12 @@ class TurnEngine:
             caller=request.caller,
             depth=-1 if request.origin is None else request.origin.depth,
             budget=Budget(clock=self.services.clock) if run.use is None else run.use.budget,
-            examples=self._keeper(run.turn_id, run.lease) if request.example else None,
+            # Examples are of the agent's own program; what a member says is none of it.
+            examples=self._keeper(run.turn_id, run.lease) if request.example and request.speaker is None else None,
             turn_role=run.role,
             guard="guard" in request.body,  # as in `TurnRequest.guard`
             reading=None if run.lease is None or inbox is None else Reading(inbox, run.unread),
+            speaker=request.speaker,
         )
 
     def _keeper(self, turn_id: str, lease: Lease | None) -> ExampleKeeper | None:
@@ -965,6 +995,7 @@ class TurnEngine:
         refreshed: bool,
         unattended: UnattendedMode | None,
         on_behalf_of: str,
+        handed: bool,
     ) -> Drive:
         drive = Drive(
             turn_id,
@@ -974,6 +1005,7 @@ class TurnEngine:
             clock=self.services.clock,
             thinkers=(SUBAGENT,),
             on_behalf_of=on_behalf_of,
+            handed=handed,
         )
         drive.refreshed = refreshed
         drive.unattended = unattended

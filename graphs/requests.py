@@ -21,6 +21,7 @@ from ..memory.attachments import AttachmentSource
 from ..role_resolution import ResolvedRole
 from ..storage import Lease, Transaction
 from .shape import SUBAGENT, Work
+from .speaking import Speaker
 
 if TYPE_CHECKING:
     from .nesting import NodeView
@@ -85,6 +86,8 @@ class TurnRequest:
         view: What the turn gets of the node whose graph shows it as a subgraph. It is not stored.
         reports: Whom it reports to if it is work in the background, and what is left of its chain's limits; see
             `memory.reports.ReportTo`.
+        speaker: The member that speaks in it, if the person's conversation was handed to one; its id is then
+            `on_behalf_of`. It is read from `body` again as the turn resumes.
     """
 
     kind: TurnKind
@@ -104,6 +107,7 @@ class TurnRequest:
     filled: frozenset[str] = frozenset()
     view: NodeView | None = field(default=None, repr=False, compare=False)
     reports: Mapping[str, Any] | None = None
+    speaker: Speaker | None = None
 
     @property
     def author(self) -> str:
@@ -131,12 +135,18 @@ class TurnRequest:
         workers = () if origin is None else origin.workers
         if member != ROOT:
             own = () if member in workers or self._runs(member) else (member,)
-            return Caller(member, model_influenced=True, workers=(*workers, *own))
+            instead = replace(self, on_behalf_of=ROOT).caller.name if self.handed else ""
+            return Caller(member, model_influenced=True, workers=(*workers, *own), instead_of=instead)
         if self.kind not in ("task", "skill"):
             return Caller(CONVERSATION, model_influenced=True, workers=workers)
         if origin is not None and origin.model_influenced:
             return Caller(origin.caller, model_influenced=True, workers=workers)
         return replace(CODE, model_influenced=True) if self.body.get("untrusted") else CODE
+
+    @property
+    def handed(self) -> bool:
+        """Whether the member that it runs for speaks for a person, in it or where it was begun."""
+        return self.speaker is not None or (self.origin is not None and self.origin.handed)
 
     def _runs(self, worker: str) -> bool:
         """Whether its task is a run of this worker."""

@@ -55,7 +55,7 @@ async def require_approval(step: Step, callee: Function, ctx: CallContext, shape
     else:
         verdict = gate.decide(callee, step.input, caller, shape, resolved=ctx.resolved)
     step.told = _told(step, callee, verdict.decided) if followed else {}
-    if ctx.scope.account is not None and ctx.on_behalf_of == ROOT and not verdict.approvers:
+    if ctx.scope.account is not None and (ctx.on_behalf_of == ROOT or ctx.handed) and not verdict.approvers:
         verdict = replace(verdict, approvers=callee.approvers)
     if verdict.decision == "approve":
         step.by, step.gate = (

@@ -360,7 +360,16 @@ class CallContext(WorkerContext):
             depth=self.frame.depth,
             marks=tuple(sorted(self.gate.marks)),
             workers=self.caller.workers,
+            handed=self.handed,
         )
+
+    @property
+    def handed(self) -> bool:
+        """Whether the member that the turn runs for speaks in the conversation of a person, which it was handed (A21).
+
+        What it does is then what the person asked for, and not what the member does of its own.
+        """
+        return self.frame.drive.handed
 
     @property
     def log(self) -> logging.LoggerAdapter[logging.Logger]:

@@ -57,6 +57,7 @@ class Origin:
         depth: How deep that call is nested; the calls of the turn are deeper.
         marks: The untrusted functions whose results had been read there.
         workers: The workers that the call was made for. Their policies narrow the turn's calls as well.
+        handed: Whether a member speaks there in the conversation of a person, for whom the turn is then, too (A21).
     """
 
     caller: str
@@ -64,6 +65,7 @@ class Origin:
     depth: int
     marks: tuple[str, ...] = ()
     workers: tuple[str, ...] = ()
+    handed: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """The origin as JSON."""
@@ -73,6 +75,7 @@ class Origin:
             "depth": self.depth,
             "marks": list(self.marks),
             "workers": list(self.workers),
+            **({"handed": True} if self.handed else {}),
         }
 
     @classmethod
@@ -86,6 +89,7 @@ class Origin:
             depth=kept["depth"],
             marks=tuple(map(str, kept["marks"])),
             workers=tuple(map(str, kept.get("workers", ()))),
+            handed=kept.get("handed") is True,
         )
 
     @staticmethod
@@ -99,6 +103,7 @@ class Origin:
             depth=max(first.depth, then.depth),
             marks=tuple(sorted({*first.marks, *then.marks})),
             workers=tuple(dict.fromkeys((*first.workers, *then.workers))),
+            handed=first.handed or then.handed,
         )
 
 

@@ -96,6 +96,7 @@ class Members(Capability[Society]):
         hooks.readers.append(partial(reader_of, society))
         hooks.resuming.append(enlist)
         hooks.marks.append(workers.marks_of)
+        hooks.speaking.append(workers.speaking)
         hooks.rated.append(society.outcomes.rate_turn)
         hooks.stuck.append(society.mail.notify_owner)
         hooks.post.append(post)

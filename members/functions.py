@@ -164,13 +164,14 @@ class SocietyFunctions:
     def _marks(self, ctx: CallContext) -> tuple[str, ...]:
         """The marks of what a call writes: what its turn has read, and who asked for it if that is not the owner."""
         account, asked = ctx.scope.account, set[str]()
-        if ctx.on_behalf_of == ROOT and account not in (None, self.config.owner):
+        if (ctx.on_behalf_of == ROOT or ctx.handed) and account not in (None, self.config.owner):
             asked = {f"{ACCOUNT_MARK}{account}"[:_MAX_MARK]}
         return tuple(sorted({*ctx.gate.marks, *asked}))
 
     @staticmethod
     def _case(ctx: CallContext) -> str:
-        return case_of_turn(ctx.scope, ctx.on_behalf_of, ctx.path.partition("/")[0])
+        member = ROOT if ctx.handed else ctx.on_behalf_of  # a conversation claims no event, whoever speaks in it
+        return case_of_turn(ctx.scope, member, ctx.path.partition("/")[0])
 
     async def _pass_on(self, ctx: CallContext, to: str, *given: object) -> None:
         """Let the receiver read the files that a message names, as far as the turn that sends it reaches them."""

@@ -10,14 +10,18 @@ from pydantic import BaseModel, Field
 
 from ..agent.runtime.inside import AgentRuntime
 from ..core import digest
+from ..core.errors import UnknownMember
+from ..core.scope import account_of
 from ..core.validation import ClosedModel
 from ..harness import Function, Worker
 from ..harness.gate import Ceiling
 from ..harness.limits import Limits
+from ..memory.entries import Reader
 from .data.roles import AUTHORITIES, Authority, RoleStatus, TrustProfile
 from .data.workspace import RoleTemplate, WorkspaceConfig
 from .functions import AMBIENT, ASK_MEMBERS, BUDGETS, FUNCTIONS, SPAWN, prompts
-from .life.members import LIVE, Member
+from .life.members import LIVE, Member, check_speaks
+from .life.reading import reader_of
 from .society import Society
 
 MAX_NAME: Final = 64  # characters of the name of a worker
@@ -133,6 +137,24 @@ class MemberWorkers:
         known = self._agent.registry.workers.get(member.id)
         if known is not None and known.variant:
             self._agent.parts.engine.remove_worker(member.id)
+
+    async def speaking(self, member_id: str) -> Reader | None:
+        """What a member may know that is to speak in a conversation (A21), after it has its worker; None if it is gone.
+
+        Args:
+            member_id: The member.
+
+        Raises:
+            LifecycleError: It is a draft, or suspended.
+        """
+        config = self._society.config
+        try:
+            member = await self._society.members.member(config.id, member_id)
+            await self.update(member)
+            check_speaks(member)
+        except UnknownMember:
+            return None
+        return await reader_of(self._society, account_of(config.id, member_id))
 
     def marks_of(self, member_id: str) -> tuple[str, ...]:
         """The untrusted content that the definition of a member was made of, which each of its turns has read (M5).

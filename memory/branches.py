@@ -14,7 +14,7 @@ from typing import Any, Final
 from ..core import Clock, SystemClock
 from ..core.errors import NameTaken, UnknownMessage
 from ..storage import Database, Lease, Transaction, checked_row
-from .conversation import KeptMessages, StoredMoment, stored_moment
+from .conversation import Handed, KeptMessages, StoredHanded, StoredMoment, stored_moment
 from .titles import ThreadTitles
 from .turns import keys_of, name_of
 
@@ -29,9 +29,13 @@ BRANCH_TABLES: Final = (
 )
 """A migration that adds branches. It is in the log's schema: a version without it would use wrong heads."""
 
-_COLUMNS: Final = "thread, head, origin, after, at"
-_WRITE: Final = f"""INSERT INTO wa_branch({_COLUMNS}) VALUES(?, ?, ?, ?, ?) ON CONFLICT(thread) DO UPDATE
+HANDED_BRANCHES: Final = ("ALTER TABLE wa_branch ADD COLUMN handed TEXT",)
+"""A migration that adds who speaks in a branch."""
+
+_COLUMNS: Final = "thread, head, origin, after, at, handed"
+_WRITE: Final = f"""INSERT INTO wa_branch({_COLUMNS}) VALUES(?, ?, ?, ?, ?, ?) ON CONFLICT(thread) DO UPDATE
                     SET head=excluded.head, origin=excluded.origin, after=excluded.after, at=excluded.at"""
+_HAND: Final = "UPDATE wa_branch SET handed=? WHERE thread=? RETURNING thread"
 _GET: Final = f"SELECT {_COLUMNS} FROM wa_branch WHERE thread=?"
 _TAKEN: Final = """SELECT 1 WHERE EXISTS(SELECT 1 FROM wa_branch WHERE thread=?)
                    OR EXISTS(SELECT 1 FROM wa_turn WHERE thread=?)"""
@@ -55,6 +59,7 @@ class Branch:
         after: The turn of the thread's newest checkpoint at that time, empty if it had none. The head is current as
             long as this is the newest checkpoint's turn.
         at: The time at which it was set.
+        handed: Who speaks in the thread as long as it has no turn; None is the World Agent.
     """
 
     thread: str
@@ -62,6 +67,7 @@ class Branch:
     origin: str
     after: str = ""
     at: StoredMoment
+    handed: StoredHanded = None
 
     @property
     def name(self) -> str:
@@ -115,9 +121,16 @@ class Branches:
         rows = await self._database.read(lambda tx: tx.execute(_WITHOUT_TURNS, given))
         return tuple(_branch(row, self._database.name) for row in rows)
 
-    def branch(self, thread: str, head: str | None, *, origin: str, after: str = "") -> Branch:
+    def branch(
+        self, thread: str, head: str | None, *, origin: str, after: str = "", handed: Handed | None = None
+    ) -> Branch:
         """Make a branch with the current time, without writing it; see `Branch`."""
-        return Branch(thread=thread, head=head, origin=origin, after=after, at=self._clock.now())
+        return Branch(thread=thread, head=head, origin=origin, after=after, at=self._clock.now(), handed=handed)
+
+    @staticmethod
+    def hand(transaction: Transaction, thread: str, handed: Handed | None) -> bool:
+        """Let another one speak in a branch from its first turn on; False if there is none."""
+        return bool(transaction.execute(_HAND, (None if handed is None else handed.to_text(), thread)))
 
     async def add(self, branch: Branch, *, lease: Lease) -> None:
         """Write a new thread and forget its lease, so that no row shows that its name was owned.
@@ -164,7 +177,8 @@ class Branches:
 
 
 def _row(branch: Branch) -> tuple[object, ...]:
-    return branch.thread, branch.head, branch.origin, branch.after, stored_moment(branch.at)
+    handed = None if branch.handed is None else branch.handed.to_text()
+    return branch.thread, branch.head, branch.origin, branch.after, stored_moment(branch.at), handed
 
 
 def _branch(row: tuple[Any, ...], database: str) -> Branch:

@@ -47,6 +47,14 @@ INTERRUPTS: Final = "interrupts"
 """In the body of a message: the turn before it, which it ended at a safe point (T16)."""
 
 
+SPEAKER: Final = "speaker"
+"""In the body of a message of a turn in which a member speaks in the conversation of a person: the member (A21)."""
+
+
+GIVEN_BACK: Final = "given_back_by"
+"""In the body of the message that begins a turn: the member that spoke before, and is there no more."""
+
+
 def output_schema(body: Mapping[str, Any]) -> str | None:
     """The schema of the answer that a message requires, as JSON; None if it requires none."""
     kept = body.get("output")
@@ -197,6 +205,39 @@ class _Origin(BaseModel):
     depth: Annotated[int, Field(ge=0)]
     marks: list[str]
     workers: list[str] = []
+    handed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Handed:
+    """The member that speaks in the next turns of a conversation (A21).
+
+    Attributes:
+        member: Its id.
+        after: Messages up to this depth are not shown to it; -1 shows all that its clearance admits.
+    """
+
+    member: str
+    after: int = -1
+
+    def to_text(self) -> str:
+        """As it is stored."""
+        return canonical_json({"member": self.member, "after": self.after})
+
+
+_HANDED: Final = TypeAdapter(Handed)
+
+
+def handed_of(stored: object) -> Handed | None:
+    """Read what `Handed.to_text` returned; None is the World Agent.
+
+    Raises:
+        ValueError: It is something else.
+    """
+    return stored if stored is None or isinstance(stored, Handed) else _HANDED.validate_json(stored)  # type: ignore[arg-type]
+
+
+StoredHanded = Annotated[Handed | None, BeforeValidator(handed_of)]
 
 
 def _scope_id(value: str) -> str:
@@ -238,6 +279,7 @@ class StoredTurn(Row):
     needs: str | None
     reports: Json[dict[str, Any]] | None
     gentle: bool | None
+    handed: StoredHanded
 
 
 def _object(text: object) -> object:

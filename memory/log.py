@@ -18,7 +18,7 @@ from ..core.errors import InvalidArgument, StorageInvalid, UnknownMessage
 from ..core.validation import check_integer
 from ..storage import Database, Lease, Schema, Transaction, checked_row
 from .attachments import ATTACHMENT_TABLES, READER_TABLES, REFERENCES, note_references
-from .branches import BRANCH_TABLES
+from .branches import BRANCH_TABLES, HANDED_BRANCHES
 from .conversation import KEPT_TABLES, Draft, Message, MessageKind, StoredMessage, Tail, moment_of, stored_moment
 from .titles import TITLE_TABLES
 
@@ -94,6 +94,7 @@ CONVERSATION = Schema(
         TITLE_TABLES,
         ("DROP INDEX wa_message_said",),  # the first message of a thread is in its first turn
         READER_TABLES,
+        HANDED_BRANCHES,
     ),
 )
 _INSERT = """INSERT INTO wa_message(id, thread, parent, depth, turn, author, kind, body, at, summary)

@@ -18,13 +18,13 @@ from ..core.errors import GraphChanged, StorageInvalid
 from ..core.events import TurnKind
 from ..core.pauses import UnattendedMode
 from ..storage import Database, Known, Lease, Schema, Transaction, read_row
-from .conversation import OPEN, StoredTurn, TurnStatus
+from .conversation import OPEN, Handed, StoredTurn, TurnStatus, handed_of
 from .inbox import INBOX_TABLES, Inbox, InboxRow
 from .reports import TASK_THREADS, Said, report_of
 
 _NAMES = tuple(StoredTurn.model_fields)
 _COLUMNS = ", ".join(_NAMES)
-_FIRST_COLUMNS = ", ".join(_NAMES[:-11])  # those of the first version of the table
+_FIRST_COLUMNS = ", ".join(_NAMES[:-12])  # those of the first version of the table
 
 TURNS = Schema(
     "turns",
@@ -78,6 +78,7 @@ TURNS = Schema(
                WHERE turn IS NULL AND kind='queue'""",
             "CREATE INDEX wa_inbox_began ON wa_inbox(workspace) WHERE began=1",
         ),
+        ("ALTER TABLE wa_turn ADD COLUMN handed TEXT",),
     ),
 )
 _INSERT = f"""INSERT INTO wa_turn({_COLUMNS}, inbox)
@@ -94,6 +95,7 @@ _NOTE_ROLE = "UPDATE wa_turn SET role=? WHERE id=?"
 _SET_ORIGIN = "UPDATE wa_turn SET origin=? WHERE id=?"
 # A thread is archived if its newest turn says so, so a new turn brings it back.
 _ARCHIVE = "UPDATE wa_turn SET archived=? WHERE id=(SELECT MAX(id) FROM wa_turn WHERE thread=?) RETURNING id"
+_HAND = "UPDATE wa_turn SET handed=? WHERE id=(SELECT MAX(id) FROM wa_turn WHERE thread=?) RETURNING id"
 _LATEST = f"SELECT {_COLUMNS} FROM wa_turn WHERE thread=? ORDER BY id DESC LIMIT 1"
 # Only the first columns: a database that is read without being migrated can have an earlier version.
 _ONGOING = f"""SELECT {_FIRST_COLUMNS} FROM wa_turn
@@ -155,6 +157,7 @@ class TurnRecord:
         needs: The least version of the package that can resume it; None, as in turns of 0.1.0, is any.
         reports: The conversation that is told when it ends or waits, as JSON; None if none is.
         gentle: Whether its cancellation was requested for its next safe point.
+        handed: Who speaks in the thread after it, if it is the newest turn; None is the World Agent.
         inbox: Whether a message has come into the inbox of its thread. It is known only from `TurnRegister.end`.
     """
 
@@ -182,7 +185,13 @@ class TurnRecord:
     needs: str | None = None
     reports: Mapping[str, Any] | None = None
     gentle: bool = False
+    handed: Handed | None = None
     inbox: bool = False
+
+    @property
+    def spoken_for(self) -> str:
+        """The member that it runs for on its own; `root` if a member only speaks in it for a person."""
+        return ROOT if self.handed is not None and self.handed.member == self.on_behalf_of else self.on_behalf_of
 
     @property
     def given_up(self) -> bool:
@@ -412,6 +421,11 @@ class TurnRegister:
         given = (1 if archived else None, thread)
         return bool(await self._database.transact(lambda tx: tx.execute(_ARCHIVE, given)))
 
+    @staticmethod
+    def hand(transaction: Transaction, thread: str, handed: Handed | None) -> bool:
+        """Let another one speak in a thread from its next turn on; False if it has no turn."""
+        return bool(transaction.execute(_HAND, (None if handed is None else handed.to_text(), thread)))
+
     async def note_stale(self, turn_id: str) -> bool:
         """Note that a turn can never resume; False if that was noted before, or the turn is over."""
         given = (self._clock.now().timestamp(), turn_id)
@@ -476,6 +490,7 @@ def _row(record: TurnRecord) -> tuple[object, ...]:
         "stale": None if record.stale is None else record.stale.timestamp(),
         "reports": None if record.reports is None else canonical_json(record.reports),
         "gentle": 1 if record.gentle else None,
+        "handed": None if record.handed is None else record.handed.to_text(),
     }
     return tuple([stored[name] if name in stored else getattr(record, name) for name in _NAMES])
 
@@ -491,6 +506,7 @@ def _record(row: tuple[Any, ...], database: str) -> TurnRecord:
     for name in ("example", "archived", "gentle"):
         kept[name] = bool(kept[name])
     kept["on_behalf_of"] = kept["on_behalf_of"] or ROOT
+    kept["handed"] = None if kept["handed"] is None else handed_of(kept["handed"])
     for name in ("began", "changed", "stale"):
         kept[name] = None if kept[name] is None else datetime.fromtimestamp(kept[name], UTC)
     return TurnRecord(**kept)

@@ -306,6 +306,8 @@ async def _reports_to(
         before, only = ReportTo.read(by.reports), by.role.get("only")
         chain, tiers = 0 if before is None else before.chain, only
         member = inside.on_behalf_of if member == ROOT else member
+        if inside.origin.handed:  # the conversation is that of the person, whoever speaks in it
+            member = ROOT
         message, _ = await runner.parts.engine.load_opening_message(by.asked, by.kind)
         guard = True if message.body.get("guard") is True else None
     return ReportTo(

@@ -20,10 +20,10 @@ from ...memory import thread_key
 from ...memory.branches import Branch, Branches
 from ...storage import Lease, Transaction
 from ..choices import turn_models
+from .work import RunnerParts, handed_by
 
 if TYPE_CHECKING:
     from ..requests import Replay
-    from .work import RunnerParts
 
 SURFACES: Final[tuple[TurnKind, ...]] = get_args(TurnKind)
 """The kinds of messages that turns begin with."""
@@ -39,11 +39,13 @@ class Start:
         branches: The branches to write with the turn. The last one is the turn's own and ends before its message.
         leases: The ownership of each branch's thread.
         body: The body of the message that goes into the log.
+        depth: How deep the last message before it is.
     """
 
     branches: tuple[Branch, ...]
     leases: tuple[Lease, ...]
     body: Mapping[str, Any]
+    depth: int = -1
 
     @property
     def kept_as(self) -> str:
@@ -105,11 +107,11 @@ class Edited:
         kept, kept_lease = await parts.branching.claim(held, request.scope, self.keep_as, "keep_as")
         branch = parts.stores.branches.branch
         rows = (
-            branch(thread_key(kept), position.head, origin=key),
+            branch(thread_key(kept), position.head, origin=key, handed=handed_by(lease)),
             branch(key, message.parent, origin=key, after=position.turn),
         )
         body = parts.engine.converse.kept_inputs({**message.body, **request.body})
-        return Start(rows, (lease, kept_lease), body)
+        return Start(rows, (lease, kept_lease), body, message.depth - 1)
 
 
 async def run_again(parts: RunnerParts, scope: Scope, replay: Replay) -> tuple[TurnRequest, Again]:

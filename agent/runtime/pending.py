@@ -35,6 +35,7 @@ from ...role_resolution import Role
 from ...role_resolution.role import check_role
 from ..settings import Unset
 from .keys import key_reused, may_succeed_later
+from .speaking import admitted
 from .work import NotFirst
 
 if TYPE_CHECKING:
@@ -184,7 +185,7 @@ class Pending:
 
     async def _check_steerable(self, record: TurnRecord, scope: Scope, start: Mapping[str, Any]) -> None:
         remedy = "queue the message with queue(), so that it begins a turn of its own"
-        if (record.scope.account, record.on_behalf_of) != (scope.account, start["on_behalf_of"]):
+        if (record.scope.account, record.spoken_for) != (scope.account, start["on_behalf_of"]):
             raise NotSteerable(
                 f"the turn {record.id!r} of thread {record.thread!r} runs for another account or member", remedy=remedy
             )
@@ -378,7 +379,7 @@ class Pending:
             del self._call_roles[over]
         if latest is not None and (latest.status == "paused" or (may_succeed_later(latest) and not latest.given_up)):
             return None
-        row = first_of(unread)
+        row = first_of(await admitted(self._parts, unread, None if latest is None else latest.handed))
         self._roleless.discard(key)
         if row is None or self._has_role(row):
             return row

@@ -30,6 +30,7 @@ from ...memory.conversation import output_schema
 from ...memory.reports import ReportTo
 from ...role_resolution import Resolution, Role
 from ...storage import Lease
+from .speaking import speaker_in
 from .versions import LEAST, check_version, newest, this_version
 from .work import Begun, ResumedTurn, Resumption, RunnerParts, emit_started
 
@@ -112,6 +113,7 @@ async def checked(
     engine = parts.engine
     message, item = begun
     _check_engine(parts, record)
+    engine.check_speaker(record.kind, message.body)
     await engine.check_work(record.id, record.thread, record.scope.account)
     if how.output is not None and how.output.json_schema() != json.loads(output_schema(message.body) or "null"):
         raise InvalidArgument(
@@ -326,6 +328,7 @@ async def resume(parts: RunnerParts, work: ResumedTurn, lease: Lease, emit: Emit
         example=record.example and parts.settings.examples != "off",
         on_behalf_of=record.on_behalf_of,
         reports=record.reports,
+        speaker=await speaker_in(parts, record.scope, message.body, record.kind),
     )
     del how
     reports = ReportTo.read(record.reports)

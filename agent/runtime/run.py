@@ -24,7 +24,7 @@ from ...graphs import TurnOutcome, TurnRequest
 from ...harness.limits import Spent
 from ...memory import OPEN, TurnRecord, TurnStatus, thread_key
 from ...memory.branches import Branch
-from ...memory.conversation import INTERRUPTS
+from ...memory.conversation import INTERRUPTS, Handed
 from ...memory.examples import Examples
 from ...memory.inbox import Inbox
 from ...memory.reports import ReportTo, Said
@@ -38,9 +38,21 @@ from ..upkeep import Retention
 from .branches import Again, Start
 from .pending import INBOX_KEY, first_of
 from .resume import resume
+from .speaking import admitted, with_speaker
 from .stale import give_up, to_give_up
 from .versions import LEAST, check_version, this_version
-from .work import Begun, KeyBegun, NewTurn, NotFirst, ResumedTurn, RunnerParts, emit_started, limited, unless_begun
+from .work import (
+    Begun,
+    KeyBegun,
+    NewTurn,
+    NotFirst,
+    ResumedTurn,
+    RunnerParts,
+    emit_started,
+    handed_by,
+    limited,
+    unless_begun,
+)
 
 _SHOWN: Final = PauseOpened.model_fields.keys() & {each.name for each in fields(Pause)}
 """What an event shows of a pause, besides its id and the schema of its answer."""
@@ -179,7 +191,7 @@ class TurnPath:
             lease = await owned.enter_async_context(owning)
         if await self._is_begun():
             raise KeyBegun
-        await self._check_first()
+        await self._check_first(lease)
         return lease
 
     def _sort_last(self, lease: Lease) -> None:
@@ -195,7 +207,7 @@ class TurnPath:
             self.work.recording.rename(self.turn_id)
         self.renamed(self.turn_id)
 
-    async def _check_first(self) -> None:
+    async def _check_first(self, lease: Lease) -> None:
         """Make sure, now that the thread is owned, that a message of its inbox still is what begins the next turn.
 
         Raises:
@@ -204,7 +216,7 @@ class TurnPath:
         work, stores = self.work, self.parts.stores
         if isinstance(work, NewTurn) and work.inbox:
             key = work.request.thread_key
-            found = first_of(await stores.inbox.unread(key))
+            found = first_of(await admitted(self.parts, await stores.inbox.unread(key), handed_by(lease)))
             if found is None or found.id != work.inbox or stores.leases.wanted(key):
                 raise NotFirst
 
@@ -442,6 +454,9 @@ async def begin(parts: RunnerParts, turn_id: str, work: NewTurn, lease: Lease, e
             if work.branch is not None:
                 start = await work.branch.start(parts, work.request, lease, names)
                 work.request = replace(work.request, body=start.body)
+            handed = handed_by(lease)
+            if handed is not None or start is not None:
+                handed = await _speaking(parts, work, start, handed)
             await engine.open_model(work.request.model)
             await _load(parts, work)
             scope = work.request.scope
@@ -465,7 +480,7 @@ async def begin(parts: RunnerParts, turn_id: str, work: NewTurn, lease: Lease, e
         emit_started(emit, work.request, resolution)
         branch = None if start is None else start.branches[-1]
         asked = await engine.begin(work.request, turn_id=turn_id, lease=lease, branch=branch)
-        record = _record(parts, work.request, turn_id, asked, resolution.role)
+        record = _record(parts, work.request, turn_id, asked, resolution.role, handed)
         recording, unread = work.recording, Event()
         also = partial(_write_begin, work, start, record)
         parts.stores.turns.begin(record, lease=lease, also=also, unread=unread.set)
@@ -493,6 +508,14 @@ async def begin(parts: RunnerParts, turn_id: str, work: NewTurn, lease: Lease, e
         cancelled=cancelled,
         unread=unread,
     )
+
+
+async def _speaking(parts: RunnerParts, work: NewTurn, start: Start | None, handed: Handed | None) -> Handed | None:
+    """Let the member speak that the thread was handed to, if any, and return who speaks after the turn."""
+    if handed is not None and start is not None:
+        handed = replace(handed, after=min(handed.after, start.depth))
+    work.request, handed = await with_speaker(parts, work.request, handed)
+    return handed
 
 
 def _write_begin(work: NewTurn, start: Start | None, record: TurnRecord, transaction: Transaction) -> None:
@@ -586,7 +609,9 @@ async def _load(parts: RunnerParts, work: NewTurn) -> None:
     work.loaded = loaded
 
 
-def _record(parts: RunnerParts, request: TurnRequest, turn_id: str, asked: str, role: ResolvedRole) -> TurnRecord:
+def _record(
+    parts: RunnerParts, request: TurnRequest, turn_id: str, asked: str, role: ResolvedRole, handed: Handed | None
+) -> TurnRecord:
     key, now = parts.resolver.key, parts.stores.clock.now()
     noted = key.note(role) | ({"sent": []} if role.tiers else {})
     return TurnRecord(
@@ -610,4 +635,5 @@ def _record(parts: RunnerParts, request: TurnRequest, turn_id: str, asked: str, 
         reports=request.reports,
         version=this_version(),
         needs=LEAST,
+        handed=handed,
     )

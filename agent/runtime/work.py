@@ -23,6 +23,8 @@ from ...harness.pipeline import call_alone
 from ...harness.trace.tracer import Tracer
 from ...memory import TurnRecord, TurnRegister
 from ...memory.attachments import Loaded
+from ...memory.branches import Branch
+from ...memory.conversation import Handed
 from ...profiles import Profile
 from ...role_resolution import Resolution, ResolvedRole, Role, RoleResolver
 from ...storage import Lease, Transaction
@@ -370,6 +372,14 @@ class Begun(TurnRun):
         role = self.sent_role
         if role is not None:
             TurnRegister.note_role(transaction, self.record.id, role)
+
+
+def handed_by(lease: Lease) -> Handed | None:
+    """Who speaks in the next turn of a thread that is owned, without a query; None is the World Agent."""
+    latest: TurnRecord | None = lease.known.get(TurnRecord)
+    branch: Branch | None = lease.known.get(Branch)
+    found = branch if latest is None else latest
+    return None if found is None else found.handed
 
 
 def emit_started(

@@ -14,6 +14,7 @@ from ...harness.limits import Usage
 from ...memory import Message, thread_key
 from ...storage import Lease
 from ..stores import Stores
+from .handing import handed_in
 
 NAME_WAIT_SECONDS: Final = 1.0  # seconds to wait for the owner of a requested name
 PAGE_MESSAGES: Final = 50
@@ -49,10 +50,12 @@ class Branching:
             NameTaken, ThreadBusy: The thread `to` exists, or another call is creating it.
             LimitReached: The account, or the workspace, begins too many threads today.
         """
-        head = (await self.find(scope, at)).id
+        head, handed = await self.find(scope, at), await handed_in(self.stores, thread_key(scope))
+        if handed is not None:
+            handed = replace(handed, after=min(handed.after, head.depth))
         async with AsyncExitStack() as held:
             new, lease = await self.claim(held, scope, to, "to")
-            branch = self.stores.branches.branch(thread_key(new), head, origin=thread_key(scope))
+            branch = self.stores.branches.branch(thread_key(new), head.id, origin=thread_key(scope), handed=handed)
             if self.usage is not None:
                 await self.usage.store(scope, size=0, threads=1)
             await self.stores.branches.add(branch, lease=lease)

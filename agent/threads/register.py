@@ -51,6 +51,7 @@ class ThreadState:
         role_tiers: The tiers whose roles reached a model.
         page_key: The position of the thread in a listing: `agent.threads(before=state.page_key)` gives the next page.
         archived: Whether the thread is archived.
+        speaker: The member that speaks from the next turn on; None is the World Agent (A21).
     """
 
     thread: str
@@ -68,6 +69,7 @@ class ThreadState:
     unattended: UnattendedMode | None = None
     page_key: str = ""
     archived: bool = False
+    speaker: str | None = None
     role_tiers: tuple[Tier, ...] = ()
 
     @property
@@ -458,7 +460,10 @@ def _heads(page: Sequence[_Listed]) -> dict[str, str]:
 
 def _forked(branch: Branch, title: str | None) -> ThreadState:
     page_key = str(_place(branch))
-    return ThreadState(thread=branch.name, title=title, status="forked", since=branch.at, page_key=page_key)
+    speaker = None if branch.handed is None else branch.handed.member
+    return ThreadState(
+        thread=branch.name, title=title, status="forked", since=branch.at, page_key=page_key, speaker=speaker
+    )
 
 
 def _state(record: TurnRecord, asked: tuple[int, int], unowned: bool, recorded: bool) -> ThreadState:
@@ -479,6 +484,7 @@ def _state(record: TurnRecord, asked: tuple[int, int], unowned: bool, recorded: 
         role_tiers=record.sent_tiers,
         unattended=record.unattended,
         archived=record.archived,
+        speaker=None if record.handed is None else record.handed.member,
     )
 
 

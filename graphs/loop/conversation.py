@@ -26,7 +26,7 @@ from ...memory.inbox import InboxRow
 from ...signatures import CONVERSE, REPLY, Thought
 from ...signatures.signature import CHECK
 from ..attached import ATTACHED, Shown
-from ..context import AGENT, STOPPED, WAITING, TurnContext
+from ..context import STOPPED, WAITING, TurnContext
 from ..history import is_plain_result, result_text, view_of
 from ..shape import SUBAGENT
 from ..tasks import calls_of
@@ -264,7 +264,7 @@ class Conversation(Loop):
         if "calls" in said:
             turn.emit(StepEnded, step=self.step, interim=True)
             body = {"text": said.get("text", ""), "calls": said["calls"]}
-            head = await turn.append(head, [Draft(AGENT, "plan", body)])
+            head = await turn.append(head, [Draft(turn.author, "plan", body)])
             self._place({*self._tasks, ACT})
             return Command(update=self._next(head), goto=list(self._places))
         answer = str(said["result"]) if self.tools.result is TEXT else canonical_json(said["result"])
@@ -379,7 +379,9 @@ class Conversation(Loop):
             return said
         if record is None:
             self.keep_example()
-        step = Step(id=self.think_id, parent=turn.turn_id, name=CONVERSE, kind="model", input=self.round)
+        name = CONVERSE if turn.speaker is None else turn.speaker.member
+        step = Step(id=self.think_id, parent=turn.turn_id, name=name, kind="model", input=self.round)
+        step.version = self.tools.variant  # so a turn that waits keeps the soul that it began with (A13)
         kept = await turn.drive.keep(step, said)
         self.on_step(self.think_id, kept)
         return dict(kept)
@@ -431,7 +433,7 @@ class Conversation(Loop):
         self.turn.emit(StepEnded, step=self.step, interim=False)
         self.outcome = body = self.turn.with_withheld(body)
         self.keep_example()
-        head = await self.turn.append(head, [Draft(AGENT, "answer", body)])
+        head = await self.turn.append(head, [Draft(self.turn.author, "answer", body)])
         return Command(update={"head": head, "status": "done", "fault": None}, goto=END)
 
     async def _read_answer(self, guard: Guarded, answer: str, outputs: Mapping[str, Any]) -> Answered:

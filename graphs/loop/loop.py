@@ -45,6 +45,7 @@ from ...harness.journal import ABOUT_THE_TURN, SUSPENDED, CallRecord, Frame, Ste
 from ...harness.pipeline import Call, run_call
 from ...harness.service_tool import ServiceTools
 from ...memory import Draft, Message
+from ...memory.conversation import SPEAKER
 from ...memory.entries import Entry, Recall, as_passages
 from ...memory.inbox import Inbox, InboxRow
 from ...signatures import (
@@ -312,14 +313,18 @@ class Loop:
             return head
         again, fresh, taken = reading.again.pop(step, []), list[InboxRow](), list[InboxRow]()
         if turn.drive.recorded(self.think_id) is None:  # nothing can be added to what a recorded thought has read
-            fresh = await reading.found(turn.thread_key, turn.scope, turn.drive.on_behalf_of)
+            member = turn.drive.on_behalf_of if turn.speaker is None else ROOT  # the inbox is that of the person
+            fresh = await reading.found(turn.thread_key, turn.scope, member)
+            if turn.speaker is not None:  # a report that it may not see waits
+                fresh = [row for row in fresh if row.kind != "report" or turn.speaker.admits(row.marks)]
         if not again and not fresh:
             return head
 
         def take(transaction: Transaction) -> Sequence[Draft]:
             new = [row for row in fresh if Inbox.take(transaction, row.id, turn=turn.turn_id, round=round, step=step)]
             taken[:] = [*again, *new]
-            return [Draft(row.author, "word", row.body) for row in taken]
+            said = {} if turn.speaker is None else {SPEAKER: turn.speaker.member}
+            return [Draft(row.author, "word", {**row.body, **said}) for row in taken]
 
         assert turn.lease is not None, "only a turn that is stored has an inbox"
         log, of = turn.services.log, {"thread": turn.thread_key, "turn_id": turn.turn_id}
@@ -334,7 +339,8 @@ class Loop:
     def show_word(self, row: InboxRow, message: Message) -> None:
         """Show the model a message of the inbox, as it is in the log, after its steps so far."""
         composed = (row.start["sender"], row.start["on_behalf_of"], row.start["origin"]) != (None, ROOT, None)
-        if row.kind == "steer" and not row.marks and not composed:  # code of a turn, or a member, is not the person
+        # What code of a turn, or a member, says is not the person's; and to a member, nothing counts as the person's.
+        if row.kind == "steer" and not row.marks and not composed and self.turn.speaker is None:
             self.turn.gate.say(row.text)
         self.turn.budget.lower(row.id, row.start.get("spent", {}))
         marks = message.body.get("untrusted", ())
@@ -409,7 +415,7 @@ class Loop:
 
     async def _look_up(self, recall: Recall, text: str) -> Sequence[Entry]:
         turn, drive = self.turn, self.calls.frame.drive
-        reader = await recall.reader(turn.scope)
+        reader = await recall.reader(turn.scope, drive.on_behalf_of)
         again = drive.recorded(self._recall_id) is not None
 
         async def find(_: Any) -> Any:
@@ -423,7 +429,7 @@ class Loop:
             interrupt(STOPPED)
         entries = await recall.read(reader, cast("Sequence[Mapping[str, Any]]", found))
         hidden = self.guard is not None and turn.guard
-        (turn.gate.hold if hidden else turn.gate.mark)(*(mark for entry in entries for mark in entry.untrusted))
+        (turn.gate.hold if hidden else turn.gate.mark)(*(mark for entry in entries for mark in entry.marks))
         if not again:
             turn.emit(MemoryRecalled, entries=tuple(entry.id for entry in entries), call_id=turn.task or turn.turn_id)
         return entries

@@ -52,6 +52,7 @@ class Tools:
         as_said: Whether the answer is stored as the model gave it, because not every type reads its own JSON.
         outputs: The types of an answer's further outputs, by name.
         services: Tools of the model's service. The model cannot call them here.
+        variant: That of the worker of the member that speaks; None if the conversation was handed to none.
     """
 
     signature: Signature
@@ -62,6 +63,7 @@ class Tools:
     as_said: bool = False
     outputs: Mapping[str, TypeAdapter[Any]] = field(default_factory=dict)
     services: Sequence[ServiceTool] = ()
+    variant: str | None = None
 
     @classmethod
     def of_conversation(
@@ -70,18 +72,32 @@ class Tools:
         registry: Registry,
         policy: Policy,
         search: ToolSearch | None = None,
+        speaker: Worker | None = None,
     ) -> Tools:
         """All offered functions, in a fixed order, without those that the policy always refuses.
 
         A warning is logged if they are many and none of them are searched.
+
+        Args:
+            signature: The entry Signature.
+            registry: What there is.
+            policy: The policy of the agent.
+            search: When tools are searched.
+            speaker: The worker of the member that speaks, which is offered no other functions than its own.
         """
         functions = sorted(
             (each for each in registry.offered.values() if policy.could_allow(each.name, each.risk, CONVERSATION)),
             key=lambda each: each.name,
         )
+        if speaker is not None:
+            own = {each.name for each in callable_by(speaker, registry)}
+            functions = [each for each in functions if each.name in own]
         if not policy.could_allow(FIND_TOOLS, READ_ONLY, CONVERSATION):
             search = None
         functions, services = _divided(functions)
+        if speaker is not None:
+            of_member = cls(signature=signature, services=services, variant=speaker.variant)
+            return of_member._with(functions, search, descriptions=speaker.descriptions)
         tools = cls(signature=signature, services=services)._with(functions, search)
         if len(functions) > WARN_ABOVE_TOOLS and not tools.searched:
             offered = tools.offered

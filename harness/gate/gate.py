@@ -66,15 +66,17 @@ class Caller:
         model_influenced: Whether a model could have influenced the call, here or further up.
         workers: The workers that it works for, the outermost first. Their policies and ceilings narrow what it can
             call.
+        instead_of: Who would call if the conversation had not been handed to this member (A21). Rules count for both.
     """
 
     name: str
     model_influenced: bool = False
     workers: tuple[str, ...] = ()
+    instead_of: str = ""
 
     def calling(self, name: str) -> Caller:
         """Return the caller of the calls that a function makes which this caller calls."""
-        return replace(self, name=name)
+        return replace(self, name=name, instead_of="")
 
     def working(self, name: str) -> Caller:
         """Return the caller of the calls that a worker makes which this caller calls."""
@@ -702,6 +704,8 @@ class Gate:
         """
         call = _Proposed(callee, arguments, caller, before, resolved)
         verdict = self._by_agent(call)
+        if caller.instead_of:
+            verdict = self._for_both(verdict, replace(call, caller=replace(caller, name=caller.instead_of)))
         if shape is not None:
             above = self.by_policy(shape, arguments, caller, before=before, resolved=resolved)
             verdict = _stricter(verdict, above)
@@ -710,6 +714,23 @@ class Gate:
         verdicts = [verdict, *(self._by_worker(name, call) for name in caller.workers)]
         verdicts += [_by_ceiling(ceiling, callee, caller) for ceiling in self._ceilings(caller)]
         return _stricter(*verdicts)
+
+    def _for_both(self, verdict: Verdict, call: _Proposed) -> Verdict:
+        """The verdict on a call of a member that speaks for somebody: a rule approves it if it does so for both.
+
+        Args:
+            verdict: The verdict for the member.
+            call: The call as of the one for whom it speaks.
+        """
+        other = self._by_agent(call)
+        if verdict.decision == other.decision == "approve" and verdict.by != other.by:
+            return Verdict("ask", other.by, "no rule approves it both for the conversation and for who speaks in it")
+        if verdict.decision == other.decision == "ask":
+            if verdict.approvers and other.approvers and verdict.approvers != other.approvers:
+                why = "the rules for the conversation and for who speaks in it let different accounts approve it"
+                return Verdict("refuse", other.by, why)
+            return verdict if verdict.approvers else other
+        return _stricter(verdict, other)
 
     def _by_worker(self, name: str, call: _Proposed) -> Verdict:
         """Return the verdict of a worker's policy. It approves calls that no rule matches, unless it sets `default`."""

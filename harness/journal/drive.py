@@ -77,6 +77,7 @@ class Drive:
         clock: The clock.
         thinkers: The names of tasks that consist of a model's work only.
         on_behalf_of: The member that the turn runs for.
+        handed: Whether it speaks in the conversation of a person.
 
     Attributes:
         on_behalf_of: The member that the turn runs for; `root` if it is a turn of no member. It never changes.
@@ -98,8 +99,10 @@ class Drive:
         clock: Clock,
         thinkers: Collection[str] = (),
         on_behalf_of: str = ROOT,
+        handed: bool = False,
     ) -> None:
         self.turn = turn
+        self.handed: Final = handed
         self.on_behalf_of: Final = on_behalf_of
         self.stopping = False
         self.interrupted = False

@@ -25,7 +25,7 @@ from rich.spinner import Spinner
 from rich.syntax import Syntax
 from rich.text import Text
 
-from ...core import events
+from ...core import ROOT, events
 from ...core.errors import InvalidArgument, WorldAgentError
 from ...core.pauses import Pause
 from ..cli.options import ChatOptions
@@ -291,8 +291,9 @@ def _copied(program: Sequence[str], data: bytes) -> bool:
 def _event_text(event: events.TurnEvent) -> str:
     """The line that an event shows besides the answer; empty if there is none."""
     match event:
-        case events.TurnStarted(role_tiers=tiers) if tiers:
-            return f"role: {', '.join(tiers)}"
+        case events.TurnStarted(role_tiers=tiers, on_behalf_of=member) if tiers or member != ROOT:
+            role = f"role: {', '.join(tiers)}" if tiers else ""
+            return "; ".join(filter(None, (f"{member} answers" if member != ROOT else "", role)))
         case events.MemoryRecalled(entries=ids) if ids:
             return f"memory: {', '.join(ids)}"
         case events.RoleTierSkipped():

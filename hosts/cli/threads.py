@@ -1,4 +1,7 @@
-"""The commands `threads list`, `show`, `rename`, `archive`, `cancel` and `fork`. They need no model."""
+"""The commands `threads list`, `show`, `rename`, `archive`, `hand-over`, `hand-back`, `cancel` and `fork`.
+
+They need no model.
+"""
 
 from __future__ import annotations
 
@@ -196,6 +199,42 @@ async def archive_thread(options: ThreadOptions, output: Output, undo: bool = Fa
     output.result({"archived": {"thread": options.thread, "archived": not undo}})
 
 
+@command(app, "hand-over", asks=("thread_hand_over",))
+async def hand_over_thread(options: ThreadOptions, output: Output, member: str, messages: str = "none") -> None:
+    """Let a member of the workspace speak in a conversation from the next turn on.
+
+    It answers as itself, within what both it and the conversation may do. Approvals stay those of the person.
+
+    [bold]Example[/bold]
+
+      worldagent threads hand-over t1 bdr-apac --messages last:10
+
+    Args:
+        member (MEMBER): The id of the member.
+        messages (--messages WHICH): What it is shown of the conversation so far: none, all, or last:N.
+    """
+    count = messages.removeprefix("last:")
+    shown: Any = int(count) if count != messages and count.isdecimal() else messages
+    async with _thread(options, output) as (thread, _):
+        await thread.hand_over(member, messages=shown)
+    output.note(f"{member!r} speaks in the thread {options.thread!r} from the next turn on")
+    output.result({"handed": {"thread": options.thread, "speaker": member}})
+
+
+@command(app, "hand-back", asks=("thread_hand_back",))
+async def hand_back_thread(options: ThreadOptions, output: Output) -> None:
+    """Let the World Agent speak in a conversation again, from the next turn on.
+
+    [bold]Example[/bold]
+
+      worldagent threads hand-back t1
+    """
+    async with _thread(options, output) as (thread, _):
+        await thread.hand_back()
+    output.note(f"the World Agent speaks in the thread {options.thread!r} from the next turn on")
+    output.result({"handed": {"thread": options.thread, "speaker": None}})
+
+
 @command(app, "cancel", asks=("cancel",))
 async def cancel_thread(options: ThreadOptions, output: Output) -> int | None:
     """Cancel a thread's turn, also if it waits or runs in another process.
@@ -318,6 +357,7 @@ def _shown(state: ThreadState, pauses: tuple[Pause, ...], said: tuple[Message, .
     who = "".join(f", {name} {value}" for name in ("account", "channel") if (value := getattr(state, name)))
     turn = f"\n{state.kind} {state.turn_id}{who}" if state.turn_id else ""
     title = f"\ntitle: {state.title}" if state.title else ""
+    title += f"\nspeaker: {state.speaker}" if state.speaker else ""
     status = f"{state.status} (archived)" if state.archived else state.status
     parts = [f"{state.thread}: {status} since {time_text(state.since)}{title}{turn}"]
     waiting = unanswered(pauses)

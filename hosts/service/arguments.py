@@ -342,6 +342,16 @@ class ArchiveArguments(ThreadArguments):
     archived: bool = Field(default=True, description="false shows the thread in lists again")
 
 
+class HandOverArguments(ThreadArguments):
+    """Arguments of `thread_hand_over`."""
+
+    member: Label = Field(description="the id of the member", examples=["bdr-apac"])
+    messages: Literal["none", "all"] | Annotated[int, Field(ge=1, le=1_000_000)] = Field(
+        default="none",
+        description="what it is shown of the conversation so far; a number is that many of the last messages",
+    )
+
+
 class RenameArguments(ThreadArguments):
     """Arguments of `thread_rename`."""
 

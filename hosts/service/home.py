@@ -12,6 +12,7 @@ from ...agent.memory import WorkspaceMemory
 from ...agent.runtime.pending import PendingMessage, in_order, new_order, row_of, shown
 from ...agent.stores import Stores
 from ...agent.threads import Branching, ThreadFilters, ThreadRegister, ThreadState, ThreadStatus
+from ...agent.threads.handing import Shown, check_handing, hand
 from ...core import Clock, Scope, check_id
 from ...core.pauses import Pause
 from ...memory import Message, thread_key
@@ -116,6 +117,20 @@ class HomeThread:
     async def archive(self, archived: bool = True) -> None:
         """As `Thread.archive`."""
         await ThreadRegister(self.stores).archive(self.scope, archived)
+
+    async def hand_over(self, member: str, *, messages: Shown = "none") -> None:
+        """As `Thread.hand_over`. The next process that opens begins what waits."""
+        from ...members.life.members import check_speaks
+
+        check_handing(self.scope, messages)
+        workspace = self.scope.workspace
+        async with aclosing(HomeWorkspace(self.stores, workspace)) as home:
+            check_speaks(await home.society.members.member(workspace, member))
+        await hand(self.stores, self.scope, member, messages)
+
+    async def hand_back(self) -> None:
+        """As `Thread.hand_back`. The next process that opens begins what waits."""
+        await hand(self.stores, self.scope, None)
 
     async def history(self, *, before: str | None = None, limit: int = 50) -> tuple[Message, ...]:
         """As `Thread.history`."""

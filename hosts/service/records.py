@@ -217,12 +217,19 @@ class ThreadRecord(Wire):
     resumable: bool
     page_key: str = Field(description="`before` takes it: the threads behind this one")
     archived: bool
+    speaker: str | None = Field(description="the member that speaks from the next turn on; null is the World Agent")
 
 
 class RenameAnswer(Answer):
     """Answer of `thread_rename`."""
 
     title: str | None = Field(description="what the thread is called now; null without messages")
+
+
+class HandedAnswer(Answer):
+    """Answer of `thread_hand_over` and `thread_hand_back`."""
+
+    speaker: str | None = Field(description="the member that speaks from the next turn on; null is the World Agent")
 
 
 class ArchiveAnswer(Answer):

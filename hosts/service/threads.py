@@ -20,6 +20,7 @@ from .arguments import (
     ArchiveArguments,
     ExplainArguments,
     ForkArguments,
+    HandOverArguments,
     HistoryArguments,
     RenameArguments,
     RoleArgument,
@@ -96,6 +97,47 @@ async def fork(call: Call[ForkArguments], workspace: Workspace) -> records.ForkA
 async def thread_rename(call: Call[RenameArguments], workspace: Workspace) -> records.RenameAnswer:
     """Set a thread's title."""
     return records.RenameAnswer(title=await one_thread(call, workspace).rename(call.given.title))
+
+
+@operation(
+    "Hand a thread over",
+    "Let a member speak in a thread from the next turn on, within what both it and the conversation may do.",
+    effect="changes",
+)
+async def thread_hand_over(call: Call[HandOverArguments], workspace: Workspace) -> records.HandedAnswer:
+    """Let a member speak in a thread.
+
+    Raises:
+        Refused: The turn belongs to another account.
+        WorldAgentError: As for `Thread.hand_over`.
+    """
+    thread, given = await _thread_of_caller(call, workspace), call.given
+    await thread.hand_over(given.member, messages=given.messages)
+    return records.HandedAnswer(speaker=given.member)
+
+
+@operation("Hand a thread back", "Let the World Agent speak in a thread from the next turn on.", effect="changes")
+async def thread_hand_back(call: Call[ThreadArguments], workspace: Workspace) -> records.HandedAnswer:
+    """Let the World Agent speak in a thread again.
+
+    Raises:
+        Refused: The turn belongs to another account.
+        WorldAgentError: As for `Thread.hand_back`.
+    """
+    await (await _thread_of_caller(call, workspace)).hand_back()
+    return records.HandedAnswer(speaker=None)
+
+
+async def _thread_of_caller(call: Call[Any], workspace: Workspace) -> OneThread:
+    """A thread whose newest turn the caller may change.
+
+    Raises:
+        Refused: It belongs to another account.
+    """
+    thread = one_thread(call, workspace)
+    if (state := await thread.state()) is not None:
+        check_turn(call.caller, state)
+    return thread
 
 
 @operation(

@@ -39,6 +39,8 @@ DELETE /threads/{thread:path}/background/{task} background_cancel
 POST   /threads/{thread:path}/fork          fork
 PUT    /threads/{thread:path}/title         thread_rename
 PUT    /threads/{thread:path}/archived      thread_archive
+PUT    /threads/{thread:path}/speaker       thread_hand_over
+DELETE /threads/{thread:path}/speaker       thread_hand_back
 PUT    /threads/{thread:path}/role          thread_role_set
 DELETE /threads/{thread:path}/role          thread_role_clear
 POST   /threads/{thread:path}/role/explain  explain_role

@@ -12,7 +12,7 @@ from pydantic import BaseModel, Json
 
 from ...core import canonical_json
 from ...core.checks import check_texts, to_json
-from ...core.errors import InvalidArgument, RoleExists, RolesFull, UnknownMember
+from ...core.errors import InvalidArgument, LifecycleError, RoleExists, RolesFull, UnknownMember
 from ...core.lookalikes import skeleton
 from ...core.validation import check_integer
 from ...storage import Row, Transaction, portions
@@ -101,6 +101,23 @@ class Member:
     def as_participant(self) -> Participant:
         """What others can know of it."""
         return Participant(id=self.id, type="role", name=self.name, domains=self.spec.domains)
+
+
+def check_speaks(member: Member) -> None:
+    """Refuse a member that cannot speak in the conversation of a person (A21).
+
+    Raises:
+        UnknownMember: It is terminated.
+        LifecycleError: It is a draft, or suspended.
+    """
+    id_, status = member.spec.role_id, member.life.status
+    if status is RoleStatus.TERMINATED:
+        raise UnknownMember(f"{id_!r} is terminated", remedy="hand the conversation to another member")
+    if status not in LIVE:
+        raise LifecycleError(
+            f"{id_!r} is {status}, so it cannot speak in a conversation",
+            remedy="activate it, or hand the conversation back with hand_back()",
+        )
 
 
 class _Stored(Row):

@@ -20,6 +20,7 @@ from ...agent.runtime.inside import inside
 from ...core import Scope, digest
 from ...core.checks import check_text
 from ...core.errors import InvalidArgument, UnknownEntry
+from ...core.marks import is_class
 from ...core.scope import account_of, is_id, member_of
 from ...core.validation import check_integer, check_line
 from ...memory.entries import Draft, Entry, EntryFilter, EntryKind, Episode, Fact, Insight, MemorySource, Reader, Source
@@ -161,7 +162,7 @@ class AgentMemory:
         marked = replace(
             episode,
             classification=CLASSIFICATIONS[level],
-            untrusted=tuple(sorted({*episode.untrusted, *marks})),
+            untrusted=tuple(sorted(mark for mark in {*episode.untrusted, *marks} if not is_class(mark))),
         )
         return marked, Source(thread=record.scope.thread, turn=turn)
 

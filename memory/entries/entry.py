@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, get_args
 from ...core import check_id, utc_text
 from ...core.checks import check_choice, check_share, check_time, json_object, thawed
 from ...core.errors import InvalidArgument
+from ...core.marks import class_mark, classes_in
 from ...core.validation import check_line, is_text
 
 EntryKind = Literal["entry", "fact", "episode", "insight"]
@@ -19,6 +20,9 @@ Classification = Literal["public", "internal", "confidential", "secret"]
 """How widely an entry may be known, from the widest to the narrowest."""
 
 CLASSIFICATIONS: Final[tuple[Classification, ...]] = get_args(Classification)
+
+DEFAULT_CLASS: Final[Classification] = "internal"
+"""That of an entry, and of a message, of which nothing else is known."""
 
 WrittenBy = Literal["person", "host", "model", "distilled", "file"]
 """Who wrote an entry: a person, the host's code, a model by `remember`, distilling, or a file that was read."""
@@ -145,6 +149,12 @@ class Entry:
     replaced_by: str | None
     data: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False)
 
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """The marks of what is made of it: those of its text, and its classification if that is above the default."""
+        above = CLASSIFICATIONS.index(self.classification) > CLASSIFICATIONS.index(DEFAULT_CLASS)
+        return (*self.untrusted, class_mark(self.classification, self.domain)) if above else self.untrusted
+
     def to_json(self) -> dict[str, Any]:
         """Its fields as JSON, for an export or the wire; times are ISO 8601 in UTC. Empty data is left out."""
         given = {each.name: getattr(self, each.name) for each in fields(self)}
@@ -169,6 +179,8 @@ class Reader:
         clearance: The highest classification that it sees of entries that are not of its account.
         domains: The highest classification in some domains, in place of `clearance`.
         others: Other accounts whose insights it sees, within its clearance. It cannot change them.
+        bounded: Whether it sees also those of its account within its clearance alone, since the account is a person's
+            for whom a member speaks (A21).
     """
 
     workspace: str
@@ -176,6 +188,7 @@ class Reader:
     clearance: Classification = "secret"
     domains: Mapping[str, Classification] = field(default_factory=dict, hash=False)
     others: tuple[str, ...] = ()
+    bounded: bool = False
 
     def __post_init__(self) -> None:
         for level in (self.clearance, *self.domains.values()):
@@ -193,7 +206,8 @@ class Reader:
 
     def levels_of(self, owner: str) -> tuple[int, ...]:
         """The classifications of an owner's entries that it can see, as they are stored."""
-        return tuple(range(len(CLASSIFICATIONS) if owner and owner == self.account else self.highest + 1))
+        own = owner and owner == self.account and not self.bounded
+        return tuple(range(len(CLASSIFICATIONS) if own else self.highest + 1))
 
     def sees(self, owner: str | None, kind: str, level: int, domain: str) -> bool:
         """Whether it sees an entry.
@@ -205,10 +219,32 @@ class Reader:
             domain: The area of the classification.
         """
         if owner and owner == self.account:
-            return True
+            return not self.bounded or self.cleared(level, domain)
         if owner and not (owner in self.others and kind == "insight"):
             return False
+        return self.cleared(level, domain)
+
+    def cleared(self, level: int, domain: str) -> bool:
+        """Whether its clearance admits what is classified so.
+
+        Args:
+            level: The classification, as it is stored.
+            domain: The area of the classification.
+        """
         return level <= CLASSIFICATIONS.index(self.domains.get(domain, self.clearance))
+
+    def admits(self, marks: Iterable[str]) -> bool:
+        """Whether its clearance admits a text with these marks, which is classified as the default at least."""
+        found = {(DEFAULT_CLASS, ""), *classes_in(marks)}
+        return all(
+            level in CLASSIFICATIONS and self.cleared(CLASSIFICATIONS.index(level), domain) for level, domain in found
+        )
+
+
+def class_of(marks: Iterable[str]) -> Classification:
+    """The classification of what is made of texts with these marks: the highest, whatever its domain."""
+    found = {DEFAULT_CLASS, *(level for level, _ in classes_in(marks))}
+    return next(each for each in reversed(CLASSIFICATIONS) if each in found)
 
 
 def check_entry_text(text: object, what: str = "the text of an entry") -> str:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol, runtime_checkable
 
-from ...core import Scope, canonical_json
+from ...core import ROOT, Scope, canonical_json
 from ...core.errors import InvalidArgument
 from ...core.marks import sources_in
+from ...core.scope import account_of
 from ...core.validation import check_line
 from .entry import Draft, Entry, Reader, check_entry_text
 from .store import Change, EntryFilter
@@ -81,13 +82,23 @@ class Recall:
     characters: int
     readers: Callable[[str], Awaitable[Reader | None]] | None = None
 
-    async def reader(self, scope: Scope) -> Reader:
+    async def reader(self, scope: Scope, member: str = ROOT) -> Reader:
         """Who reads in a turn, or in a call of it: its account, or the member whose account it is.
+
+        A member that speaks in the conversation of a person sees the person's entries within its clearance, and none of
+        its own, which it could tell the person (A21).
 
         Args:
             scope: The ids that it runs under.
+            member: The member that it runs for.
         """
-        return await self.member(scope) or Reader(workspace=scope.workspace, account=scope.account)
+        found, own = await self.member(scope), Reader(workspace=scope.workspace, account=scope.account)
+        if found is not None or member == ROOT or self.readers is None:
+            return found or own
+        bounds = await self.readers(account_of(scope.workspace, member))
+        if bounds is None:
+            return replace(own, clearance="public", bounded=True)
+        return replace(own, clearance=bounds.clearance, domains=bounds.domains, bounded=True)
 
     async def member(self, scope: Scope) -> Reader | None:
         """The member that reads, if the account is one's.
@@ -110,7 +121,7 @@ class Recall:
             left -= len(entry.text)
             if left < 0:
                 break
-            found.append({"id": entry.id, "version": entry.version, "untrusted": [*entry.untrusted]})
+            found.append({"id": entry.id, "version": entry.version, "untrusted": [*entry.marks]})
         return found
 
     async def read(self, reader: Reader, found: Sequence[Mapping[str, Any]]) -> tuple[Entry, ...]:

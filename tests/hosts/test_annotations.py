@@ -104,6 +104,7 @@ def about(tool: Tool, entry: str, workspace: str = "novel") -> dict[str, Any]:
     more: dict[str, Any] = {"entry": entry, "entries": [entry], "messages": [MESSAGE], "id": MESSAGE}
     more["file"] = f"workspace: {workspace}\nowner: {OWNER}\n"
     found = {name: value for name, value in more.items() if name in (tool.input_schema.get("required") or ())}
+    found |= {"member": MEMBER} if tool.name == "thread_hand_over" else {}
     return found | {"text": "Ana eats nuts."} if tool.name in ("memory_edit", "society_send") else found
 
 
@@ -125,6 +126,8 @@ async def prepared(client: Calling, tool: Tool) -> dict[str, Any]:
             await client.ask("stored_role_set", tier="workspace", role={"content": "Be brief."})
         case "thread_rename":
             await client.ask("thread_rename", thread=EXAMPLE, title="A title")
+        case "thread_hand_back":
+            await client.ask("thread_hand_over", thread=EXAMPLE, member=MEMBER)
         case "memory_distil":
             await client.ask("converse", thread=EXAMPLE, text="Hi", account="ana")
         case _:

@@ -67,6 +67,7 @@ async def test_threads_are_listed_with_what_they_wait_for(home: Path, run: Run) 
         "unattended": None,
         "page_key": found[0]["page_key"],
         "archived": False,
+        "speaker": None,
     }
     [talk] = (await as_json(run, "threads", "list", "--status", "done"))["threads"]
     assert talk["thread"] == "talk"

@@ -58,3 +58,22 @@ async def test_a_role_that_a_model_sends_to_members_is_nowhere(tmp_path: Path) -
     assert [event.sender for event in events if isinstance(event, ev.MessageSent)]
     assert [event.code for event in events if isinstance(event, ev.MessageRefused)]
     assert {record.kind for trace in traces for record in trace.records} >= {"message", "refusal"}
+
+
+@pytest.mark.requirement("A21")
+async def test_a_role_of_a_turn_in_which_a_member_speaks_is_nowhere(tmp_path: Path) -> None:
+    role, config = awkward_canary(200, seed="handed"), WorkspaceConfig(id="novel", owner="charles")
+    lm = ScriptedLM(lambda call: {"reply": "Done." if call.role is None else repeated(call.role)})
+    with watch(tmp_path / "home") as seen:
+        async with scripted_agent(seen.home, lm, society=config) as agent:
+            await agent.society.join(spec_of("cro", workspace="novel"))
+            thread = agent.thread("t", account="ana")
+            await thread.converse("Hello.")
+            await thread.hand_over("cro")
+            async with thread.stream("Write.", role=Role("quiet", role)) as stream:
+                events = [event async for event in stream]
+            seen.kept.append([events, await thread.history(), await thread.state()])
+            seen.assert_clean(*traces_of(role))
+        seen.assert_clean(*traces_of(role))
+    assert [call.role for call in lm.calls] == [None, role]
+    assert "You are cro." in lm.calls[1].system

@@ -121,10 +121,11 @@ function one(pane, id, isNew, changed, of, name) {
       return;
     }
     const mine = record.kind === "message";
-    const made = bubble(!mine ? "answer" : record.author.startsWith("worker:") ? "report" : "mine", mine ? record.body.name ?? (record.author === "user" ? "you" : record.author) : "agent", mine ? h("p", {}, said) : answered(said, record.body.withheld?.characters));
+    const made = bubble(!mine ? "answer" : record.author.startsWith("worker:") ? "report" : "mine", mine ? record.body.name ?? (record.author === "user" ? "you" : record.author) : record.author, mine ? h("p", {}, said) : answered(said, record.body.withheld?.characters));
     const trace = !mine && record.turn_id ? [h("a", { href: `#/traces/${encodeURIComponent(record.turn_id)}` }, "trace")] : [];
     made.firstChild.append(time(record.at), ...trace, h("button", { type: "button", class: "quiet", onclick: () => fork(record.id) }, "fork"));
     if (!mine && record.turn_id) made.append(rating(record.turn_id));
+    if (record.body.given_back_by) made.append(h("p", { class: "hint" }, `${record.body.given_back_by} has left. The agent answers again.`));
   }
 
   /** What was said to a turn while it worked, at the place where it was read; returns its header. */
@@ -172,16 +173,17 @@ function one(pane, id, isNew, changed, of, name) {
     busy = true;
     stop.hidden = false;
     opened(true);
-    let body = null, steps = new Map(), withheld = 0;
+    let body = null, steps = new Map(), withheld = 0, speaker = "agent";
     const draw = onceAFrame(() => {
-      if (body === null) body = bubble("answer", "agent").lastChild;
+      if (body === null) body = bubble("answer", speaker).lastChild;
       body.replaceChildren(...answered([...steps.values()].join("\n\n"), withheld));
       atEnd();
     });
     const heard = (event) => {
       turn = event.turn_id;
       heardOf();
-      if (event.type === "text_delta") { steps.set(event.step, (steps.get(event.step) ?? "") + event.text); draw(); }
+      if (event.type === "turn_started" && event.on_behalf_of !== "root") speaker = event.on_behalf_of;
+      else if (event.type === "text_delta") { steps.set(event.step, (steps.get(event.step) ?? "") + event.text); draw(); }
       else if (event.type === "text_replaced") {
         if (event.step === null || event.step === undefined) steps = new Map([[0, event.text]]);
         else steps.set(event.step, event.text);

@@ -337,6 +337,26 @@ async def test_a_society_is_watched_as_it_changes(tmp_path: Path, page: Page, br
         await expect(page.locator("code")).to_have_text("event.lead-7")
 
 
+@pytest.mark.requirement("A21")
+async def test_a_conversation_shows_which_member_answers(tmp_path: Path, page: Page, browser: Browser) -> None:
+    society = WorkspaceConfig(id="novel", owner="ana", roles=(spec_of("cro"),))
+    async with console(tmp_path, browser, society=society) as (url, agent):
+        await agent.thread("ana:t1", account="ana").converse("Hello.")
+        speaker = url.replace("console/", "threads/t1/speaker")
+        put = await page.request.put(speaker, data={"member": "cro", "messages": 1})
+        assert put.ok, await put.text()
+        await page.goto(f"{url}#/threads/t1")
+        await expect(page.locator(".answer")).to_have_count(1)
+        await send(page, "Who are you?")
+        await expect(page.locator(".answer").last).to_contain_text("cro")
+        await expect(page.locator(".answer").last.get_by_role("button", name="good")).to_be_visible()  # loaded again
+        await expect(page.locator(".answer").last).to_contain_text("cro")
+        await expect(page.locator(".answer").first).not_to_contain_text("cro")
+        assert (await page.request.delete(speaker)).ok
+        await send(page, "And now?")
+        await expect(page.locator(".answer").last).to_contain_text("agent")
+
+
 async def test_keys_alone_reach_a_chat_and_its_answer(tmp_path: Path, page: Page, browser: Browser) -> None:
     async with console(tmp_path, browser) as (url, _):
         await page.goto(url)
