@@ -108,9 +108,13 @@ def check_speaks(member: Member) -> None:
 
     Raises:
         UnknownMember: It is terminated.
-        LifecycleError: It is a draft, or suspended.
+        LifecycleError: It is a draft, or suspended, or it runs elsewhere (A22).
     """
     id_, status = member.spec.role_id, member.life.status
+    if member.spec.remote is not None:
+        raise LifecycleError(
+            f"{id_!r} is a remote agent, which has no conversations here", remedy="hand it to a member that runs here"
+        )
     if status is RoleStatus.TERMINATED:
         raise UnknownMember(f"{id_!r} is terminated", remedy="hand the conversation to another member")
     if status not in LIVE:
