@@ -459,9 +459,8 @@ async def begin(parts: RunnerParts, turn_id: str, work: NewTurn, lease: Lease, e
                 handed = await _speaking(parts, work, start, handed)
             await engine.open_model(work.request.model)
             await _load(parts, work)
-            scope = work.request.scope
             resolution = await parts.resolver.resolve(
-                scope,
+                work.request.scope,
                 call=call,
                 entry=entry,
                 signatures=others,
@@ -469,7 +468,7 @@ async def begin(parts: RunnerParts, turn_id: str, work: NewTurn, lease: Lease, e
                 known=engine.services.signatures,
             )
             reports = None if work.request.reports is None else ReportTo.read(work.request.reports)
-            use = await parts.usage.open(turn_id, scope, most=None if reports is None else reports.limits)
+            use = await parts.usage.open(turn_id, work.request.scope, most=None if reports is None else reports.limits)
             await _count_stored(parts, work, lease, 0 if start is None else len(start.branches) - 1)
             await parts.starts.enter(turn_id)
         del call
