@@ -531,7 +531,8 @@ class _Call(Hidden):
     def _most(self) -> tuple[int, float | None]:
         """The most tokens that the next try can use, and what they cost at most, if the model has a known price."""
         predict, connection = self._predictor.predict(roled=self._role is not None), self._caller.connection
-        shown = self._adapter.shown(predict.signature, predict.demos, self._inputs, self._role)
+        signature: Any = predict.signature
+        shown = self._adapter.shown(signature, predict.demos, self._inputs, self._role)
         texts = (str(shown), str(self._inputs.get(TOOLS) or ""), self._role or "")
         media = sum(isinstance(each, Media) for name in MEDIA_FIELDS for each in self._inputs.get(name) or ())
         sent = sum(len(each.encode(errors="replace")) for each in texts) // BYTES_PER_TOKEN + media * MEDIA_TOKENS

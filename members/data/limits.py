@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime, timedelta
 from typing import Any, Final, Literal, NamedTuple, get_args
 
@@ -101,8 +101,10 @@ class MemberLimits:
         if above is None or PERIODS.index(above.period) < PERIODS.index(self.period):
             return self  # what is used in the shorter period of the parent counts there
         both = {name: (getattr(self, name), getattr(above, name)) for name in KINDS}
-        narrow = {name: one if two is None or one is None else min(one, two) for name, (one, two) in both.items()}
-        return MemberLimits(**(asdict(self) | narrow))
+        narrow: dict[str, Any] = {
+            name: one if two is None or one is None else min(one, two) for name, (one, two) in both.items()
+        }
+        return replace(self, **narrow)
 
     def to_json(self) -> dict[str, Any]:
         """Those of its fields that are set, as JSON."""

@@ -58,9 +58,6 @@ async def die(home: Path, at: int) -> None:
         await thread.converse("Q2")
 
 
-PRICES = Policy(rules=(Rule(decision="approve", function="price"),))
-
-
 def noting(home: Path) -> Function:
     """A price that is noted in a file, so that another process knows of it."""
 

@@ -13,6 +13,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -91,13 +92,9 @@ def happening(number: int) -> Happening:
         root, template, name = _CHILDREN[number]
         given: dict[str, Any] = {"template_id": template, "params": {"name": name}}
         made = _event(number, "directive.spawn", _ROOTS[root][0], about, source="charles", payload=given)
-        return Happening(about, Event(**{**_fields(made), "source_verified": True}))
+        return Happening(about, replace(made, source_verified=True))
     kind = (number // 3) % 6
     return _hostile(number, kind, about) if hostile else _honest(number, kind + 6 * (number % 3), about)
-
-
-def _fields(event: Event) -> dict[str, Any]:
-    return {name: getattr(event, name) for name in ("id", "type", "source", "domain", "payload", "timestamp")}
 
 
 def _honest(number: int, kind: int, about: str) -> Happening:
