@@ -86,8 +86,9 @@ async def workspace_try(call: Call[WorkspaceTryArguments], agent: WorldAgent) ->
     from ...members.trying import try_week
     from ...members.workspace_file import parse_workspace
 
-    config, given = parse_workspace(call.given.file), call.given.lines
+    given = call.given.lines
     week = await _recorded(agent) if given is None else read_week(given, "lines")
+    config = parse_workspace(call.given.file)
     return WorkspaceTryAnswer(tried=try_week(config, week).to_json())
 
 

@@ -48,6 +48,7 @@ def test_help_shows_the_commands_in_groups() -> None:
             "trace",
             "memory",
             "society",
+            "board",
             "drafts",
             "budgets",
         ),

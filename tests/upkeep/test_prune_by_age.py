@@ -212,7 +212,7 @@ async def test_the_command_counts_removes_and_reports(run: Run, home: Path) -> N
     dry = await run("prune", "--runs", "86400", "--threads", "0", "--dry-run", "--json")
     assert json.loads(dry.stdout)["pruned"] == {
         **{"runs": 700, "calls": 0, "traces": 0, "threads": 1, "left": 0, "attachments": 0, "dry_run": True},
-        **dict.fromkeys(("events", "messages", "outcomes", "steps"), 0),
+        **dict.fromkeys(("briefs", "events", "messages", "outcomes", "steps"), 0),
     }
     removed = await run("prune", "--runs", "86400", "--calls", "0", "--traces", "0", "--threads", "0")
     assert removed.exit_code == 0, removed.output
